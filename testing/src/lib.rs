@@ -2,6 +2,8 @@
 //! of long tests, a span exporter that collects, a little HTTP server with certificates of its own,
 //! and a wait for other threads. Not published.
 
+#[cfg(feature = "world")]
+mod hooks;
 mod random;
 mod server;
 mod size;
@@ -13,6 +15,8 @@ mod wait;
 #[cfg(feature = "world")]
 mod world;
 
+#[cfg(feature = "world")]
+pub use hooks::{Call, Calls, Delivering, Ids, OnEvent};
 pub use random::{SplitMix, mix};
 pub use server::{Answer, Request, Server, Stream};
 pub use size::{number, size};
@@ -22,4 +26,4 @@ pub use spans::{Collector, Exporting};
 pub use tls::{Authority, Identity, https};
 pub use wait::wait_until;
 #[cfg(feature = "world")]
-pub use world::{TIMEOUT, World, check_sums, one, reason, start, world};
+pub use world::{TIMEOUT, World, attribute, named, one, reason, remote_parent, start, sums, world};

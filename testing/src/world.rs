@@ -2,13 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use astracer_sdk::{Astracer, Builder, Clock, Handle, ManualClock};
+use astracer_sdk::{Astracer, Builder, Clock, Handle, ManualClock, Stats};
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId, Value};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::spans::Collector;
+use crate::wait::wait_until;
 
 /// Enough for any flush. A test that needs it has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,6 +29,23 @@ pub struct World {
     pub astracer: Astracer,
     /// Moves the clock, which begins at [`start`].
     pub clock: ManualClock,
+    /// Checks the sums when the world is dropped.
+    pub at_end: SumsAtEnd,
+}
+
+/// When it is dropped, every recorded span and trace must be counted in exactly one state.
+#[derive(Debug)]
+pub struct SumsAtEnd(Handle);
+
+impl Drop for SumsAtEnd {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // The exporter's thread may be between two counts.
+            wait_until("the sums of spans and traces", || {
+                sums(&self.0.stats()).iter().all(|(made, counted)| made == counted)
+            });
+        }
+    }
 }
 
 /// The time at which a world begins.
@@ -59,18 +79,24 @@ impl World {
             .with_exporter(collector.clone());
         let astracer = change(builder).build().unwrap();
         let dispatch = base(&astracer);
-        World { dispatch, collector, handle: astracer.handle.clone(), astracer, clock: hand }
+        let (handle, at_end) = (astracer.handle.clone(), SumsAtEnd(astracer.handle.clone()));
+        World { dispatch, collector, handle, astracer, clock: hand, at_end }
+    }
+
+    /// Runs `f` with the subscriber.
+    pub fn inside<T>(&self, f: impl FnOnce() -> T) -> T {
+        tracing::dispatcher::with_default(&self.dispatch, f)
     }
 
     /// Runs `f` with the subscriber. Returns the exported spans.
     pub fn run(&self, f: impl FnOnce()) -> Vec<SpanData> {
-        tracing::dispatcher::with_default(&self.dispatch, f);
+        self.inside(f);
         self.exported()
     }
 
     /// Makes local roots of this name.
     pub fn roots(&self, name: &str, count: usize) {
-        tracing::dispatcher::with_default(&self.dispatch, || {
+        self.inside(|| {
             for _ in 0..count {
                 info_span!("root", otel.name = name).in_scope(|| ());
             }
@@ -88,6 +114,11 @@ impl World {
     }
 }
 
+/// The spans with this name.
+pub fn named<'a>(spans: &'a [SpanData], name: &str) -> Vec<&'a SpanData> {
+    spans.iter().filter(|span| span.name == name).collect()
+}
+
 /// The only span with this name.
 ///
 /// # Panics
@@ -95,43 +126,36 @@ impl World {
 /// If none or several have it.
 #[track_caller]
 pub fn one<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
-    let found: Vec<&SpanData> = spans.iter().filter(|span| span.name == name).collect();
+    let found = named(spans, name);
     assert_eq!(found.len(), 1, "spans named {name}");
     found[0]
 }
 
-/// The reason for which a trace was kept late.
-pub fn reason(span: &SpanData) -> Option<String> {
-    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == "sampling.reason");
-    found.map(|attribute| attribute.value.to_string())
+/// The first attribute of this name.
+pub fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
+    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
+    found.map(|attribute| &attribute.value)
 }
 
-/// Checks that every recorded span and trace is accounted for.
-///
-/// # Panics
-///
-/// If the sums differ.
-#[track_caller]
-pub fn check_sums(handle: &Handle) {
-    let stats = handle.stats();
-    let tail = &stats.tail;
-    assert_eq!(
-        stats.spans_made,
-        stats.spans_exported
-            + stats.spans_lost.total()
-            + stats.spans_open
-            + stats.spans_waiting
-            + tail.spans_held
-            + tail.spans_given_up.total(),
-        "{stats:?}"
-    );
-    assert_eq!(
-        stats.traces_made,
-        stats.traces_exported
-            + stats.traces_lost.total()
-            + stats.traces_open
-            + tail.traces_held
-            + tail.traces_given_up.total(),
-        "{stats:?}"
-    );
+/// The reason for which a trace was kept late.
+pub fn reason(span: &SpanData) -> Option<String> {
+    attribute(span, "sampling.reason").map(Value::to_string)
+}
+
+/// A context whose span, number 5 of this trace, is in another process.
+pub fn remote_parent(trace_id: u128, is_sampled: bool) -> Context {
+    let flags = if is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+    let ids = SpanContext::new(TraceId::from(trace_id), SpanId::from(5), flags, true, TraceState::NONE);
+    Context::new().with_remote_span_context(ids)
+}
+
+/// The spans made, and those in all states together; the same for traces.
+pub fn sums(stats: &Stats) -> [(u64, u64); 2] {
+    let late = &stats.tail;
+    let spans = stats.spans_exported + stats.spans_lost.total() + stats.spans_open + stats.spans_waiting;
+    let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+    [
+        (stats.spans_made, spans + late.spans_held + late.spans_given_up.total()),
+        (stats.traces_made, traces + late.traces_held + late.traces_given_up.total()),
+    ]
 }

@@ -33,7 +33,7 @@ fn ask(endpoint: &Endpoint, line: &str, headers: &str) -> (u16, String) {
 }
 
 fn root(world: &World, name: &str) -> String {
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let _root = info_span!("root", otel.name = name).entered();
         Context::current().span().span_context().trace_id().to_string()
     })
@@ -80,7 +80,7 @@ fn what_is_kept_late_is_served() {
     });
     let endpoint = world.handle.serve(any_port(), None).unwrap();
     (0..20).for_each(|_| drop(root(&world, "GET /")));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         info_span!("root", otel.name = "GET /").in_scope(|| tracing::error!("failed"));
     });
     world.handle.keep_for_caller(&"f".repeat(32));

@@ -35,7 +35,7 @@ fn many_open_spans_of_one_trace_are_counted() {
 #[test]
 fn spans_that_a_full_queue_sheds_at_the_shutdown_are_counted() {
     let world = world(|builder| builder.with_queue_bytes_max(0));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let _root = info_span!("root", n = 0).entered();
         (0..3).for_each(|n| info_span!("child", n).in_scope(|| ()));
         // No subscriber received a warning, so the error tells of the children.

@@ -57,7 +57,7 @@ fn trace() {
 fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
     let world = world(|builder| change(builder).with_batch_spans(1));
     let mut total = 0;
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         for _ in 0..100 {
             trace();
             // The exporter's thread returns the buffers, so that the next traces reuse them.
@@ -118,7 +118,7 @@ fn attributes_and_events_of_plain_values_allocate_nothing_more() {
         let _root = info_span!("root", method = "GET", size = 5, ratio = 0.5, flag = true).entered();
         info!(n = 1, "a message");
     };
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let mut last = u64::MAX;
         for _ in 0..50 {
             last = count(trace);

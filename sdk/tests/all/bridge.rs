@@ -4,8 +4,9 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
-use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
+use astracer_testing::remote_parent;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::{Context, KeyValue, TraceId};
 use tracing::dispatcher::with_default;
 use tracing::{Dispatch, Span, info, info_span};
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, get_otel_context};
@@ -17,14 +18,7 @@ use crate::support::{draw, one, world};
 use astracer_sdk::ContextMode;
 
 fn remote() -> Context {
-    let parent = SpanContext::new(
-        TraceId::from(77u128),
-        SpanId::from(5u64),
-        TraceFlags::SAMPLED,
-        true,
-        TraceState::NONE,
-    );
-    Context::new().with_remote_span_context(parent)
+    remote_parent(77, true)
 }
 
 fn ids(cx: &Context) -> SpanContext {
@@ -153,9 +147,7 @@ fn arguments_of_a_call_are_released() {
         for sampled in [true, false] {
             let root = info_span!("root");
             let given = Context::new().with_value(held.clone());
-            let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-            let parent =
-                SpanContext::new(TraceId::from(7u128), SpanId::from(5u64), flags, true, TraceState::NONE);
+            let parent = remote_parent(7, sampled).span().span_context().clone();
             root.set_parent(given.with_remote_span_context(parent)).unwrap();
             assert!(root.context().get::<Arc<Held>>().is_some());
             root.in_scope(|| assert!(Span::current().context().get::<Arc<Held>>().is_some()));

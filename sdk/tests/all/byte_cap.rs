@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use astracer_sdk::OpenTelemetrySpanExt as _;
-use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceFlags, TraceState};
-use opentelemetry::{Context, SpanId, TraceId};
+use astracer_testing::remote_parent;
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use tracing::{Span, info_span};
 
 use crate::support::{TIMEOUT, World, world};
@@ -18,16 +19,10 @@ fn root(name: &str) -> Span {
     info_span!("root", otel.name = name)
 }
 
-fn below(trace_id: u128) -> Context {
-    let ids = (TraceId::from(trace_id), SpanId::from(5u64));
-    let parent = SpanContext::new(ids.0, ids.1, TraceFlags::SAMPLED, true, TraceState::NONE);
-    Context::new().with_remote_span_context(parent)
-}
-
 /// Runs `f`. Returns the sorted names of the exported spans, and the number of spans that the cap
 /// refused.
 fn run(world: &World, f: impl FnOnce()) -> (Vec<String>, u64) {
-    tracing::dispatcher::with_default(&world.dispatch, f);
+    world.inside(f);
     // An error only reports the refused spans.
     let _ = world.handle.flush(TIMEOUT);
     let mut names: Vec<_> = world.collector.spans().iter().map(|span| span.name.to_string()).collect();
@@ -99,7 +94,7 @@ fn traces_decided_by_a_parent_use_no_keys_allowance() {
     let exported = run(&world, || {
         for trace in 1..=5 {
             let root = root("f");
-            root.set_parent(below(trace)).unwrap();
+            root.set_parent(remote_parent(trace, true)).unwrap();
             root.in_scope(|| ());
         }
         ["a", "a"].iter().for_each(|name| root(name).in_scope(|| ()));

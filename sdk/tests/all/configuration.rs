@@ -335,7 +335,7 @@ fn the_debug_flag_of_b3_is_passed_on_from_any_thread() {
     };
     let inside = |span: &tracing::Span| span.in_scope(|| sent(&Context::current()));
     let inside_elsewhere = |span: &tracing::Span| {
-        let work = || tracing::dispatcher::with_default(&world.dispatch, || inside(span));
+        let work = || world.inside(|| inside(span));
         std::thread::scope(|scope| scope.spawn(work).join().unwrap())
     };
     world.run(|| {

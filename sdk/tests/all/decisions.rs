@@ -8,59 +8,8 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing::field::Empty;
 use tracing::info_span;
 
-use crate::support::{World, draw, one, world};
+use crate::support::{World, one, world};
 use astracer_sdk::{Key, OpenTelemetrySpanExt as _, ParentDecision};
-
-fn remote(sampled: bool) -> Context {
-    let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-    let state = TraceState::from_key_value([("vendor", "x")]).unwrap();
-    let parent = SpanContext::new(TraceId::from(77u128), SpanId::from(5u64), flags, true, state);
-    Context::new().with_remote_span_context(parent)
-}
-
-fn current() -> SpanContext {
-    Context::current().span().span_context().clone()
-}
-
-#[test]
-fn a_remote_parent_s_decision_is_honoured() {
-    for (sampler, sampled) in [("never", true), ("always", false)] {
-        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
-        let spans = world.run(|| {
-            let _remote = remote(sampled).attach();
-            let _root = info_span!("root").entered();
-            assert_eq!((current().trace_id(), current().is_sampled()), (TraceId::from(77u128), sampled));
-            assert_eq!(current().trace_state().header(), "vendor=x");
-            info_span!("child").in_scope(|| ());
-        });
-        assert_eq!(draw(&spans), if sampled { "root\n  child\n" } else { "" });
-        for span in &spans {
-            assert_eq!(span.span_context.trace_id(), TraceId::from(77u128));
-        }
-        if sampled {
-            let root = one(&spans, "root");
-            assert_eq!((root.parent_span_id, root.parent_span_is_remote), (SpanId::from(5u64), true));
-            assert!(!one(&spans, "child").parent_span_is_remote);
-        }
-    }
-}
-
-#[test]
-fn weights_are_written_where_they_are_true() {
-    for (sampler, state) in [
-        ("ratio:1", "ot=th:0"),
-        ("bump:lambda=10,window=1s", "ot=th:0"),
-        ("bucket:capacity=5,rate=1", ""),
-        ("every:1", ""),
-        ("always", ""),
-    ] {
-        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
-        let spans = world.run(|| {
-            info_span!("root").in_scope(|| ());
-        });
-        assert_eq!(one(&spans, "root").span_context.trace_state().header(), state, "{sampler}");
-    }
-}
 
 /// At the edge the caller's sampled flag does not count, and its threshold is not passed on as
 /// ours. A parent in this process was decided here, so its decision counts.

@@ -1,31 +1,37 @@
 //! From the queue to the exporter: policies for a full queue, exports in flight, and exporters that
 //! count.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_sdk::destination::{
-    self, Counter, Delivery, DeliveryReport, Destination, ErrorKind, ExportError,
-};
-use astracer_sdk::{ProvisionalMode, Tail, WhenQueueFull};
-use astracer_testing::Exporting;
-use opentelemetry_sdk::error::OTelSdkResult;
+use astracer_sdk::WhenQueueFull;
+use astracer_sdk::destination::{self, Counter, Delivery, DeliveryReport, ErrorKind, ExportError};
+use astracer_testing::{Call, Calls, Delivering, Exporting};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use tracing::{Span, error, info_span};
+use tracing::{Span, info_span};
 
-use crate::late::check_sums;
+use crate::late::{fails, late, tail};
 use crate::support::{TIMEOUT, World, world};
 
 fn traces(world: &World, count: usize) {
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         (0..count).for_each(|_| info_span!("request").in_scope(|| ()));
     });
 }
 
+/// A world whose queue has room for this many traces, each a batch of its own.
+fn small_queue(gate: &Gate, traces: usize, when_full: WhenQueueFull) -> World {
+    world(|builder| {
+        let builder = builder.with_batch_spans(1).with_queue_traces_max(traces);
+        builder.with_when_full(when_full).with_exporter(gate.exporter())
+    })
+}
+
 /// A destination that blocks exports until it is opened.
 #[derive(Clone, Debug, Default)]
-struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct GateState {
@@ -37,7 +43,7 @@ struct GateState {
 }
 
 impl Gate {
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         self.0.0.lock().unwrap().is_open = true;
         self.0.1.notify_all();
     }
@@ -53,6 +59,19 @@ impl Gate {
         self.0.0.lock().unwrap().names.clone()
     }
 
+    /// An exporter whose exports pass the gate. Its shutdown opens it.
+    pub(crate) fn exporter(&self) -> impl SpanExporter + 'static + use<> {
+        let own = self.clone();
+        Calls(move |call| {
+            match call {
+                Call::Export(batch) => own.pass(batch.iter().map(|span| span.name.to_string())),
+                Call::Flush => {}
+                Call::ShutDown(_) => own.open(),
+            }
+            Ok(())
+        })
+    }
+
     fn pass(&self, names: impl Iterator<Item = String>) {
         let mut state = self.0.0.lock().unwrap();
         state.waiting += 1;
@@ -64,24 +83,12 @@ impl Gate {
     }
 }
 
-impl SpanExporter for Gate {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.pass(batch.iter().map(|span| span.name.to_string()));
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        self.open();
-        Ok(())
-    }
-}
-
 #[test]
 fn exports_in_flight_are_as_many_as_asked_for() {
     for exports in [1, 3] {
         let gate = Gate::default();
         let world = world(|builder| {
-            builder.with_batch_spans(1).with_exports_in_flight(exports).with_exporter(gate.clone())
+            builder.with_batch_spans(1).with_exports_in_flight(exports).with_exporter(gate.exporter())
         });
         traces(&world, 10);
         gate.wait_for(exports);
@@ -101,11 +108,8 @@ fn exports_in_flight_are_as_many_as_asked_for() {
 #[test]
 fn a_full_queue_sheds_the_newest_traces() {
     let gate = Gate::default();
-    let world = world(|builder| {
-        let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_exporter(gate.clone())
-    });
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    let world = small_queue(&gate, 2, WhenQueueFull::default());
+    world.inside(|| {
         for number in 0..10 {
             info_span!("request", otel.name = number.to_string()).in_scope(|| ());
             // The first trace is in flight, and no longer in the queue.
@@ -182,10 +186,7 @@ fn a_heartbeat_is_one_of_several_exports() {
 #[test]
 fn a_blocking_queue_loses_nothing() {
     let gate = Gate::default();
-    let world = world(|builder| {
-        let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_when_full(WhenQueueFull::Block(TIMEOUT)).with_exporter(gate.clone())
-    });
+    let world = small_queue(&gate, 2, WhenQueueFull::Block(TIMEOUT));
     thread::scope(|scope| {
         let opens = scope.spawn(|| {
             gate.wait_for(1);
@@ -204,10 +205,7 @@ fn a_blocking_queue_loses_nothing() {
 #[test]
 fn a_blocking_queue_waits_until_its_deadline() {
     let gate = Gate::default();
-    let world = world(|builder| {
-        let builder = builder.with_batch_spans(1).with_queue_traces_max(1);
-        builder.with_when_full(WhenQueueFull::Block(Duration::from_millis(5))).with_exporter(gate.clone())
-    });
+    let world = small_queue(&gate, 1, WhenQueueFull::Block(Duration::from_millis(5)));
     let start = Instant::now();
     traces(&world, 20);
     // The destination never comes back: each trace beyond the bound waits for its 5 ms.
@@ -222,45 +220,6 @@ fn a_blocking_queue_waits_until_its_deadline() {
     assert!(stats.spans_lost.deadline > 0, "{stats:?}");
 }
 
-/// Accepts each batch except for a few spans, with another reason in each call.
-#[derive(Debug, Default)]
-struct Picky(Mutex<usize>);
-
-impl Destination for Picky {
-    fn deliver(&self, batch: &[destination::Span<'_>]) -> DeliveryReport {
-        let mut calls = self.0.lock().unwrap();
-        *calls += 1;
-        let spans = batch.len() as u64;
-        let mut report = DeliveryReport::default();
-        let mut lose = |kind, spans| {
-            let error = ExportError::new(kind, "there", format!("call {calls}"));
-            report.lose(error, spans);
-        };
-        match *calls {
-            1 => lose(ErrorKind::BadRequest, 0),
-            2 => [ErrorKind::BadRequest, ErrorKind::TooLarge].into_iter().for_each(|kind| lose(kind, 1)),
-            3 => lose(ErrorKind::Unavailable, spans),
-            4 => lose(ErrorKind::Full, spans),
-            // Counts more spans than the batch has.
-            5 => lose(ErrorKind::BadRequest, spans + 1),
-            _ => {}
-        }
-        let rejected = u64::from(*calls == 1);
-        // Counts fewer.
-        let accepted = if *calls == 6 { 1 } else { spans.saturating_sub(report.lost.total() + rejected) };
-        report.delivery = Delivery::new(accepted, rejected);
-        report
-    }
-
-    fn counter(&self) -> Counter {
-        away()
-    }
-
-    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
-        Ok(())
-    }
-}
-
 /// The counter of a destination whose requests wait.
 fn away() -> Counter {
     let counter = Counter::default();
@@ -270,7 +229,29 @@ fn away() -> Counter {
 
 #[test]
 pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
-    let world = world(|builder| builder.with_batch_spans(1_000).with_destination(Picky::default()));
+    let calls = AtomicU64::new(0);
+    let picky = move |batch: &[destination::Span<'_>]| {
+        let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let spans = batch.len() as u64;
+        let mut report = DeliveryReport::default();
+        let mut lose =
+            |kind, spans| report.lose(ExportError::new(kind, "there", format!("call {call}")), spans);
+        match call {
+            1 => lose(ErrorKind::BadRequest, 0),
+            2 => [ErrorKind::BadRequest, ErrorKind::TooLarge].into_iter().for_each(|kind| lose(kind, 1)),
+            3 => lose(ErrorKind::Unavailable, spans),
+            4 => lose(ErrorKind::Full, spans),
+            // Counts more spans than the batch has.
+            5 => lose(ErrorKind::BadRequest, spans + 1),
+            _ => {}
+        }
+        let rejected = u64::from(call == 1);
+        // Counts fewer.
+        let accepted = if call == 6 { 1 } else { spans.saturating_sub(report.lost.total() + rejected) };
+        report.delivery = Delivery::new(accepted, rejected);
+        report
+    };
+    let world = world(|builder| builder.with_batch_spans(1_000).with_destination(Delivering(picky, away)));
     for call in 1..=7 {
         traces(&world, 10);
         let flushed = world.handle.flush(TIMEOUT);
@@ -299,27 +280,12 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     assert!(stats.to_string().contains("exports wait: there: "), "{stats}");
 }
 
-/// Returns outcomes in turn.
-#[derive(Clone, Debug, Default)]
-struct Scripted(Arc<Mutex<Vec<DeliveryReport>>>);
-
-impl Destination for Scripted {
-    fn deliver(&self, _: &[destination::Span<'_>]) -> DeliveryReport {
-        self.0.lock().unwrap().pop().unwrap()
-    }
-
-    fn counter(&self) -> Counter {
-        Counter::default()
-    }
-
-    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
-        Ok(())
-    }
-}
-
 #[test]
 fn stats_have_each_loss_by_its_reason() {
-    let script = Scripted::default();
+    let script = Arc::new(Mutex::new(Vec::new()));
+    let own = script.clone();
+    let scripted =
+        Delivering(move |_: &[destination::Span<'_>]| own.lock().unwrap().pop().unwrap(), Counter::default);
     let lost = |kind| DeliveryReport::lost(ExportError::new(kind, "there", "so it is"), 1);
     let outcomes = [
         (
@@ -333,10 +299,10 @@ fn stats_have_each_loss_by_its_reason() {
         (lost(ErrorKind::Full), "spool_full", "the limit on the total size"),
         (lost(ErrorKind::File), "export_failed", "could not be written"),
     ];
-    let world = world(|builder| builder.with_destination(script.clone()));
+    let world = world(|builder| builder.with_destination(scripted));
     for (outcome, reason, says) in outcomes {
-        script.0.lock().unwrap().push(outcome);
-        tracing::dispatcher::with_default(&world.dispatch, || info_span!("work").in_scope(|| ()));
+        script.lock().unwrap().push(outcome);
+        world.inside(|| info_span!("work").in_scope(|| ()));
         let error = world.handle.flush(TIMEOUT).unwrap_err();
         assert_eq!(error.spans_lost(), 1, "{reason}");
         assert!(error.to_string().contains(says), "{error}");
@@ -346,29 +312,16 @@ fn stats_have_each_loss_by_its_reason() {
     }
 }
 
-/// Waits for a server that never comes, as an exporter with retries does.
-#[derive(Debug)]
-struct WaitsForServer(Gate);
-
-impl Destination for WaitsForServer {
-    fn deliver(&self, batch: &[destination::Span<'_>]) -> DeliveryReport {
-        self.0.pass(batch.iter().map(|span| span.name.to_string()));
-        DeliveryReport::delivered(Delivery::all(batch))
-    }
-
-    fn counter(&self) -> Counter {
-        away()
-    }
-
-    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
-        Ok(())
-    }
-}
-
 #[test]
 fn a_late_flush_reports_the_exporters_reason() {
     let gate = Gate::default();
-    let world = world(|builder| builder.with_destination(WaitsForServer(gate.clone())));
+    let own = gate.clone();
+    // Waits for a server, as an exporter with retries does.
+    let waits = move |batch: &[destination::Span<'_>]| {
+        own.pass(batch.iter().map(|span| span.name.to_string()));
+        DeliveryReport::delivered(Delivery::all(batch))
+    };
+    let world = world(|builder| builder.with_destination(Delivering(waits, away)));
     traces(&world, 10);
     let error = world.handle.flush(Duration::from_millis(1)).unwrap_err();
     assert!(error.is_timeout());
@@ -382,11 +335,8 @@ fn a_late_flush_reports_the_exporters_reason() {
 #[test]
 fn a_flush_waits_for_space_where_the_service_does() {
     let gate = Gate::default();
-    let world = world(|builder| {
-        let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_when_full(WhenQueueFull::Block(TIMEOUT)).with_exporter(gate.clone())
-    });
-    let open: Vec<_> = tracing::dispatcher::with_default(&world.dispatch, || {
+    let world = small_queue(&gate, 2, WhenQueueFull::Block(TIMEOUT));
+    let open: Vec<_> = world.inside(|| {
         let roots: Vec<_> = (0..20).map(|_| info_span!("root")).collect();
         roots.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| ())));
         roots
@@ -409,14 +359,10 @@ fn a_flush_waits_for_space_where_the_service_does() {
 fn old_failed_traces(
     change: impl FnOnce(astracer_sdk::Builder) -> astracer_sdk::Builder,
 ) -> (World, Vec<Span>) {
-    let tail = "error()".parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
-    let world = world(|builder| {
-        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
-        change(builder.with_batch_spans(1).with_queue_traces_max(2))
-    });
-    let open = tracing::dispatcher::with_default(&world.dispatch, || {
+    let world = late(tail("error()"), |builder| change(builder.with_batch_spans(1).with_queue_traces_max(2)));
+    let open = world.inside(|| {
         let roots: Vec<_> = (0..10).map(|_| info_span!("root")).collect();
-        roots.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| error!("failed"))));
+        roots.iter().for_each(fails);
         roots
     });
     (world, open)
@@ -444,12 +390,11 @@ fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
 fn a_shutdown_ends_in_time_where_the_service_waits() {
     let gate = Gate::default();
     let (world, open) = old_failed_traces(|builder| {
-        builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(5))).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(5))).with_exporter(gate.exporter())
     });
     let began = Instant::now();
     let error = world.handle.shutdown(Duration::from_millis(100)).unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert!(error.is_timeout());
     drop(open);
-    check_sums(&world.handle);
 }

@@ -1,18 +1,18 @@
 //! Where ours differs from tracing-opentelemetry on purpose. Each difference has a row in
 //! docs/tracing-layer.md, generated from these tests.
 
-use astracer_sdk::{ContextMode, SpanLimits};
+use astracer_sdk::{Builder, ContextMode, SpanLimits};
+use astracer_testing::Ids;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
-use opentelemetry_sdk::trace::IdGenerator;
 use tracing::dispatcher::with_default;
 use tracing::field::Empty;
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{DocumentRow, draw, one, world};
+use crate::support::{DocumentRow, World, draw, one, world};
 
 #[test]
 fn unsigned_numbers_are_numbers_where_they_fit() {
@@ -26,12 +26,11 @@ fn unsigned_numbers_are_numbers_where_they_fit() {
 #[test]
 fn an_attribute_that_is_set_again_is_exported_once() {
     let spans = world(|builder| builder).run(|| {
-        let root = info_span!("root", n = 1);
-        root.in_scope(|| {
-            root.record("n", 2);
-        });
+        let root = info_span!("root", n = 1, other = Empty);
+        (0..1_000).for_each(|n| _ = root.record("n", n));
+        root.in_scope(|| _ = root.record("other", 1));
     });
-    assert_eq!(draw(&spans), "root n=2\n");
+    assert_eq!((draw(&spans).as_str(), spans[0].dropped_attributes_count), ("root n=999 other=1\n", 0));
 }
 
 /// If the user sets an attribute that the layer also adds to spans and events, only the user's
@@ -40,7 +39,7 @@ fn an_attribute_that_is_set_again_is_exported_once() {
 fn an_attribute_of_the_layer_s_does_not_double_the_user_s() {
     let names =
         ["code.file.path", "code.line.number", "thread.id", "thread.name", "level", "target", "busy_ns"];
-    let change = |builder: astracer_sdk::Builder| {
+    let change = |builder: Builder| {
         let builder = builder.with_location(true).with_threads(true).with_level(true).with_target(true);
         builder.with_tracked_inactivity(true)
     };
@@ -248,28 +247,33 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
             info_span!("root").in_scope(|| Context::current().span().span_context().trace_flags().to_u8())
         })
     };
-    let header = |world: &crate::support::World| {
-        with_default(&world.dispatch, || {
+    let header = |world: &World| {
+        world.inside(|| {
             let _root = info_span!("root").entered();
-            let child = info_span!("child").entered();
+            let _child = info_span!("child").entered();
             let mut headers = std::collections::HashMap::new();
             world.astracer.propagator().inject_context(&Context::current(), &mut headers);
-            drop(child);
             headers["traceparent"].rsplit_once('-').unwrap().1.to_owned()
         })
     };
+    let ones = || Ids(|| TraceId::from(1), || SpanId::from(1));
     for mode in [ContextMode::Ids, ContextMode::Recording] {
-        let kept = world(|builder| builder.with_context_mode(mode));
-        assert_eq!((flags(&kept.dispatch), header(&kept).as_str()), (3, "03"));
-        assert!(kept.exported().iter().all(|span| span.span_context.trace_flags().to_u8() == 3));
-        let dropping =
-            world(|builder| builder.with_context_mode(mode).with_sampler("never".parse().unwrap()));
-        assert_eq!((flags(&dropping.dispatch), header(&dropping).as_str()), (2, "02"));
-        let custom = world(|builder| builder.with_context_mode(mode).with_id_generator(Ones));
-        assert_eq!(header(&custom), "01", "another generator's ids may not be random");
-        // A remote parent sets the flag for its own ids.
-        let remote = info_remote(&kept, TraceFlags::SAMPLED);
-        assert_eq!((remote, info_remote(&kept, TraceFlags::new(3))), (1, 3));
+        for (sampler, sampled) in [("always", 1), ("never", 0)] {
+            let with = |change: &dyn Fn(Builder) -> Builder| {
+                let sampler = sampler.parse().unwrap();
+                world(|builder| change(builder.with_context_mode(mode).with_sampler(sampler)))
+            };
+            let own = with(&|builder| builder);
+            assert_eq!((flags(&own.dispatch), header(&own)), (2 + sampled, format!("0{}", 2 + sampled)));
+            assert!(own.exported().iter().all(|span| span.span_context.trace_flags().to_u8() == 3));
+            // Another generator's ids may not be random, unless the service says so.
+            let custom = with(&|builder| builder.with_id_generator(ones()));
+            assert_eq!(header(&custom), format!("0{sampled}"));
+            let promised = with(&|builder| builder.with_random_id_generator(ones()));
+            assert_eq!(header(&promised), format!("0{}", 2 + sampled));
+            // A remote parent sets the flag for its own ids.
+            assert_eq!([1, 3].map(|flags| flags_below(&own, flags)), [1, 3]);
+        }
     }
     let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
@@ -277,27 +281,12 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
 }
 
 /// The flags inside a root whose remote parent has `flags`.
-fn info_remote(world: &crate::support::World, flags: TraceFlags) -> u8 {
-    use astracer_sdk::OpenTelemetrySpanExt as _;
+fn flags_below(world: &World, flags: u8) -> u8 {
+    let flags = TraceFlags::new(flags);
     let parent = SpanContext::new(TraceId::from(7u128), SpanId::from(7u64), flags, true, Default::default());
-    with_default(&world.dispatch, || {
-        let root = info_span!("root");
-        root.set_parent(Context::new().with_remote_span_context(parent)).unwrap();
-        root.in_scope(|| Context::current().span().span_context().trace_flags().to_u8())
-    })
-}
-
-#[derive(Debug)]
-struct Ones;
-
-impl IdGenerator for Ones {
-    fn new_trace_id(&self) -> TraceId {
-        TraceId::from(1u128)
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        SpanId::from(1u64)
-    }
+    let _remote = Context::new().with_remote_span_context(parent).attach();
+    let inside = || Context::current().span().span_context().trace_flags().to_u8();
+    world.inside(|| info_span!("root").in_scope(inside))
 }
 
 /// The rows of the document's table: feature, ours, tracing-opentelemetry, test.

@@ -1,40 +1,19 @@
 //! A flush returns in time, and by then every span that had ended is exported.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use astracer_testing::{Call, Calls, Exporting};
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::info_span;
 
 use crate::support::{TIMEOUT, draw, world};
 
-/// An exporter in whose calls the service continues: each export waits until another trace has
-/// ended.
-#[derive(Clone, Debug)]
-struct UnderLoad {
-    ask: Arc<Mutex<Sender<()>>>,
-    made: Arc<Mutex<Receiver<()>>>,
-    calls: Arc<Mutex<usize>>,
-}
-
 /// Exports under load before the test gives up.
 const EXPORTS_MAX: usize = 500;
-
-impl SpanExporter for UnderLoad {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        let calls = {
-            let mut calls = self.calls.lock().unwrap();
-            *calls += 1;
-            *calls
-        };
-        if calls < EXPORTS_MAX && self.ask.lock().unwrap().send(()).is_ok() {
-            let _ = self.made.lock().unwrap().recv();
-        }
-        Ok(())
-    }
-}
 
 /// A flush waits for the spans that had ended when it was called, not for later ones, even if
 /// others flush those.
@@ -45,9 +24,17 @@ fn a_flush_returns_under_load() {
 
 fn flush_under_load(others_flush: bool) {
     let ((ask, asked), (make, made)) = (channel(), channel());
-    let exporter =
-        UnderLoad { ask: Arc::new(Mutex::new(ask)), made: Arc::new(Mutex::new(made)), calls: Arc::default() };
-    let world = world(|builder| builder.with_batch_spans(1).with_exporter(exporter.clone()));
+    let (ask, made) = (Arc::new(Mutex::new(ask)), Mutex::new(made));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (asks, own) = (ask.clone(), calls.clone());
+    // The service continues during an export: each waits until another trace has ended.
+    let exporter = Exporting(move |_: Vec<SpanData>| {
+        if own.fetch_add(1, Ordering::Relaxed) < EXPORTS_MAX && asks.lock().unwrap().send(()).is_ok() {
+            let _ = made.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let world = world(|builder| builder.with_batch_spans(1).with_exporter(exporter));
     let (dispatch, handle) = (world.dispatch.clone(), world.handle.clone());
     let service = std::thread::spawn(move || {
         tracing::dispatcher::with_default(&dispatch, || {
@@ -60,13 +47,12 @@ fn flush_under_load(others_flush: bool) {
             }
         });
     });
-    tracing::dispatcher::with_default(&world.dispatch, || info_span!("first").in_scope(|| ()));
+    world.inside(|| info_span!("first").in_scope(|| ()));
     world.handle.flush(TIMEOUT).unwrap();
-    let calls = *exporter.calls.lock().unwrap();
+    let calls = calls.swap(EXPORTS_MAX, Ordering::Relaxed);
     assert!(calls < EXPORTS_MAX / 2, "the flush waited for {calls} exports, {others_flush}");
-    *exporter.calls.lock().unwrap() = EXPORTS_MAX;
     world.handle.shutdown(TIMEOUT).unwrap();
-    *exporter.ask.lock().unwrap() = channel().0;
+    *ask.lock().unwrap() = channel().0;
     service.join().unwrap();
 }
 
@@ -74,7 +60,7 @@ fn flush_under_load(others_flush: bool) {
 #[test]
 fn a_flush_exports_what_has_ended_of_open_traces() {
     let world = world(|builder| builder);
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let main = info_span!("main").entered();
         info_span!("request", n = 1).in_scope(|| info_span!("query").in_scope(|| ()));
         assert_eq!(draw(&world.exported()), "request n=1\n  query\n");
@@ -88,32 +74,30 @@ fn a_flush_exports_what_has_ended_of_open_traces() {
 
 /// An exporter whose destination is down: an export blocks until the exporter is shut down, and
 /// then fails.
-#[derive(Clone, Debug, Default)]
-struct Down {
-    shut_down: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl SpanExporter for Down {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        let (is_shut_down, changed) = &*self.shut_down;
-        let waiting = changed.wait_while(is_shut_down.lock().unwrap(), |is_shut_down| !*is_shut_down);
-        drop(waiting.unwrap());
-        Err(OTelSdkError::InternalFailure("the destination is down".to_owned()))
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        *self.shut_down.0.lock().unwrap() = true;
-        self.shut_down.1.notify_all();
+fn down() -> impl SpanExporter {
+    let (is_shut_down, changed) = (Mutex::new(false), Condvar::new());
+    Calls(move |call| {
+        match call {
+            Call::Export(_) => {
+                drop(changed.wait_while(is_shut_down.lock().unwrap(), |is_it| !*is_it).unwrap());
+                return Err(OTelSdkError::InternalFailure("the destination is down".to_owned()));
+            }
+            Call::Flush => {}
+            Call::ShutDown(_) => {
+                *is_shut_down.lock().unwrap() = true;
+                changed.notify_all();
+            }
+        }
         Ok(())
-    }
+    })
 }
 
 /// At the deadline of a shutdown, an exporter that waits for its destination is shut down, and
 /// every remaining span is counted as lost.
 #[test]
 pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
-    let world = world(|builder| builder.with_batch_spans(1).with_exporter(Down::default()));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    let world = world(|builder| builder.with_batch_spans(1).with_exporter(down()));
+    world.inside(|| {
         (0..10).for_each(|_| info_span!("request").in_scope(|| ()));
     });
     let error = world.handle.shutdown(Duration::from_millis(1)).unwrap_err();
@@ -130,8 +114,8 @@ pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
 #[test]
 fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
     let hour = Duration::from_secs(3_600);
-    let world = world(|builder| builder.with_heartbeat(hour).with_exporter(Down::default()));
-    tracing::dispatcher::with_default(&world.dispatch, || info_span!("request").in_scope(|| ()));
+    let world = world(|builder| builder.with_heartbeat(hour).with_exporter(down()));
+    world.inside(|| info_span!("request").in_scope(|| ()));
     let error = world.handle.shutdown(Duration::from_millis(50)).unwrap_err();
     assert!(error.is_timeout(), "{error}");
     // A second shutdown waits for both threads, however slow the machine is.
@@ -141,18 +125,14 @@ fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
 }
 
 /// Reports the timeout of its shutdown.
-#[derive(Clone, Debug)]
-struct ReportsTimeout(Sender<Duration>);
-
-impl SpanExporter for ReportsTimeout {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+fn reports_timeout(to: &Sender<Duration>) -> impl SpanExporter + use<> {
+    let to = to.clone();
+    Calls(move |call| {
+        if let Call::ShutDown(timeout) = call {
+            let _ = to.send(timeout);
+        }
         Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        let _ = self.0.send(timeout);
-        Ok(())
-    }
+    })
 }
 
 /// The exporter gets the remaining time of a shutdown, minus a little for its return.
@@ -162,9 +142,9 @@ fn an_exporter_is_shut_down_within_the_deadline() {
         let (sender, reported) = channel();
         let world = world(|builder| {
             let builder = builder.with_heartbeat(Duration::from_secs(3_600)).with_batch_spans(1);
-            builder.with_exports_in_flight(exports).with_exporter(ReportsTimeout(sender))
+            builder.with_exports_in_flight(exports).with_exporter(reports_timeout(&sender))
         });
-        tracing::dispatcher::with_default(&world.dispatch, || info_span!("request").in_scope(|| ()));
+        world.inside(|| info_span!("request").in_scope(|| ()));
         let ended = world.handle.shutdown(timeout);
         let reported = reported.recv().unwrap();
         assert!(
@@ -183,8 +163,8 @@ fn an_exporter_is_shut_down_within_the_deadline() {
 #[test]
 fn an_exporter_without_a_deadline_gets_five_seconds() {
     let (sender, reported) = channel();
-    drop(world(|builder| builder.with_exporter(ReportsTimeout(sender.clone()))));
-    let world = world(|builder| builder.with_exporter(ReportsTimeout(sender)));
+    drop(world(|builder| builder.with_exporter(reports_timeout(&sender))));
+    let world = world(|builder| builder.with_exporter(reports_timeout(&sender)));
     world.handle.shutdown(Duration::MAX).unwrap();
     for _ in 0..2 {
         assert_eq!(reported.recv().unwrap(), Duration::from_secs(5));

@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use astracer_sdk::DroppedSpans;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, KeyValue, SpanId};
-use tracing::dispatcher::with_default;
 use tracing::{Span, info, info_span};
 
 use crate::support::{TIMEOUT, one, world};
@@ -20,7 +19,7 @@ fn spans_go_from_thread_to_thread_while_another_flushes() {
     let (sender, receiver) = mpsc::channel::<(Span, Context)>();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            with_default(&world.dispatch, move || {
+            world.inside(move || {
                 for number in 0..TRACES {
                     let _root = info_span!("root", number).entered();
                     let child = info_span!("child", number);
@@ -31,7 +30,7 @@ fn spans_go_from_thread_to_thread_while_another_flushes() {
             });
         });
         scope.spawn(|| {
-            with_default(&world.dispatch, || {
+            world.inside(|| {
                 for (child, context) in receiver {
                     child.in_scope(|| {
                         info!("arrived");

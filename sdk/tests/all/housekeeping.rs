@@ -3,29 +3,32 @@
 
 use std::fs;
 use std::num::NonZeroU32;
-use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::{Nanos, Probability};
-use astracer_sdk::{Budget, FetchParameters, Handle, OnFault, Override, ParametersSource};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use astracer_sdk::{Budget, FetchParameters, KeyStats, OnFault, Override, ParametersSource};
+use astracer_testing::OnEvent;
+use tracing::Event;
 use tracing::field::Field;
-use tracing::{Event, Subscriber, info_span};
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::layer::SubscriberExt as _;
 
+use crate::delivery::Gate;
 use crate::support::{TIMEOUT, World, world};
 
+/// Makes roots. Returns how many of them were kept.
 fn roots(world: &World, name: &str, count: usize) -> u64 {
     let before = world.handle.stats().roots_kept;
-    tracing::dispatcher::with_default(&world.dispatch, || {
-        for _ in 0..count {
-            info_span!("root", otel.name = name).in_scope(|| ());
-        }
-    });
+    world.roots(name, count);
     world.handle.stats().roots_kept - before
+}
+
+/// A path in a folder of its own, in which nothing is yet.
+fn path() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    (folder, path)
 }
 
 fn file(capacity: u32) -> String {
@@ -49,8 +52,7 @@ fn config(world: &World) -> String {
 
 #[test]
 fn a_file_that_changes_is_taken_over() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     let world = watching(&path);
     assert_eq!((config(&world).as_str(), roots(&world, "a", 5)), ("bucket:capacity=3,rate=0.001", 3));
     fs::write(&path, file(50)).unwrap();
@@ -64,8 +66,7 @@ fn a_file_that_changes_is_taken_over() {
 /// compare with the text that the builder read.
 #[test]
 fn a_file_that_changed_before_the_service_was_built_is_taken_over() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     fs::write(&path, file(3)).unwrap();
     let world = world(|builder| {
         let builder = builder.with_watched_parameters_file(&path);
@@ -81,8 +82,7 @@ fn a_file_that_changed_before_the_service_was_built_is_taken_over() {
 /// The default sampler decides then, not the file's.
 #[test]
 fn a_file_that_is_wrong_from_the_start_is_a_fault() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     fs::write(&path, "version = 3\n[bucket]\ncapacity = 0.5\nrate = 1.0\n").unwrap();
     let world =
         world(|builder| builder.with_on_fault(OnFault::UseDefault).with_watched_parameters_file(&path));
@@ -99,8 +99,7 @@ fn a_file_that_is_wrong_from_the_start_is_a_fault() {
 /// is reported once it has been seen twice.
 #[test]
 fn a_file_that_cannot_be_used_changes_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     let world = watching(&path);
     let whole = file(50);
     let half = &whole[..30];
@@ -139,52 +138,28 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
 }
 
-/// Policies determine what is recorded, which cannot change while a service runs.
+/// Policies determine what is recorded, which cannot change while a service runs. If the code sets
+/// policies after the file's, a later file may have those of the first file or those in force.
 #[test]
 fn a_file_with_other_policies_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
-    fs::write(&path, file_with_policies(3, "error")).unwrap();
-    let world = world(|builder| builder.with_watched_parameters_file(&path));
-    fs::write(&path, file_with_policies(50, "error")).unwrap();
-    world.handle.look_at_parameters();
-    assert_eq!(config(&world), "bucket:capacity=50,rate=1");
-    fs::write(&path, file_with_policies(51, "odd")).unwrap();
-    (0..2).for_each(|_| world.handle.look_at_parameters());
-    assert_eq!(config(&world), "bucket:capacity=50,rate=1");
-    assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
-}
-
-/// The code sets policies after the file's. A later file may have the policies of the first file or
-/// those in force; neither counts as a change.
-#[test]
-fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
-    fs::write(&path, file_with_policies(3, "error")).unwrap();
-    let world = world(|builder| {
-        builder.with_watched_parameters_file(&path).with_tail("error,attr:code>=500".parse().unwrap())
-    });
-    for (capacity, policies) in [(50, "error"), (51, "error\", \"attr:code>=500"), (52, "error")] {
-        fs::write(&path, file_with_policies(capacity, policies)).unwrap();
-        world.handle.look_at_parameters();
-        assert_eq!(world.handle.parameters_fault(), None);
-        assert_eq!(config(&world), format!("bucket:capacity={capacity},rate=1"));
-    }
-    fs::write(&path, file_with_policies(53, "odd")).unwrap();
-    (0..2).for_each(|_| world.handle.look_at_parameters());
-    assert_eq!(config(&world), "bucket:capacity=52,rate=1");
-    assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
-}
-
-/// A subscriber that collects the texts of events.
-struct Texts(Arc<Mutex<Vec<String>>>);
-
-impl<S: Subscriber> Layer<S> for Texts {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut text = event.metadata().level().to_string();
-        event.record(&mut |_: &Field, value: &dyn std::fmt::Debug| text.push_str(&format!(" {value:?}")));
-        self.0.lock().unwrap().push(text);
+    let (_folder, path) = path();
+    for in_code in [None, Some("error,attr:code>=500")] {
+        fs::write(&path, file_with_policies(3, "error")).unwrap();
+        let world = world(|builder| {
+            let builder = builder.with_watched_parameters_file(&path);
+            in_code.iter().fold(builder, |builder, tail| builder.with_tail(tail.parse().unwrap()))
+        });
+        let in_force = if in_code.is_some() { "error\", \"attr:code>=500" } else { "error" };
+        for (capacity, policies) in [(50, "error"), (51, in_force), (52, "error")] {
+            fs::write(&path, file_with_policies(capacity, policies)).unwrap();
+            world.handle.look_at_parameters();
+            assert_eq!(world.handle.parameters_fault(), None);
+            assert_eq!(config(&world), format!("bucket:capacity={capacity},rate=1"));
+        }
+        fs::write(&path, file_with_policies(53, "odd")).unwrap();
+        (0..2).for_each(|_| world.handle.look_at_parameters());
+        assert_eq!(config(&world), "bucket:capacity=52,rate=1");
+        assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
     }
 }
 
@@ -192,8 +167,7 @@ impl<S: Subscriber> Layer<S> for Texts {
 /// one event.
 #[test]
 fn a_file_of_the_environment_is_followed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     for (follows, expected) in
         [(None, "bucket:capacity=50,rate=0.001"), (Some("false"), "bucket:capacity=3,rate=0.001")]
     {
@@ -206,8 +180,13 @@ fn a_file_of_the_environment_is_followed() {
                 _ => None,
             })
         });
-        let texts = Arc::default();
-        let layer = Texts(Arc::clone(&texts));
+        let texts = Arc::new(Mutex::new(Vec::new()));
+        let own = texts.clone();
+        let layer = OnEvent(move |event: &Event<'_>| {
+            let mut text = event.metadata().level().to_string();
+            event.record(&mut |_: &Field, value: &dyn std::fmt::Debug| text.push_str(&format!(" {value:?}")));
+            own.lock().unwrap().push(text);
+        });
         std::thread::scope(|scope| {
             let made = scope.spawn(|| roots(&world, "a", 2_000));
             fs::write(&path, file(50)).unwrap();
@@ -225,24 +204,17 @@ fn a_file_of_the_environment_is_followed() {
     }
 }
 
-/// A subscriber that calls the handle when it receives the warning.
-struct Asks(Handle, Arc<Mutex<Vec<Option<String>>>>);
-
-impl<S: Subscriber> Layer<S> for Asks {
-    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
-        let (_, _) = (self.0.heartbeat_spans(), self.0.snapshot_fault());
-        self.1.lock().unwrap().push(self.0.parameters_fault());
-    }
-}
-
 #[test]
 fn a_subscriber_may_use_the_handle_during_a_warning() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     let world = watching(&path);
     fs::remove_file(&path).unwrap();
-    let faults = Arc::default();
-    let asks = Asks(world.handle.clone(), Arc::clone(&faults));
+    let faults = Arc::new(Mutex::new(Vec::new()));
+    let (handle, own) = (world.handle.clone(), faults.clone());
+    let asks = OnEvent(move |_: &Event<'_>| {
+        let (_, _) = (handle.heartbeat_spans(), handle.snapshot_fault());
+        own.lock().unwrap().push(handle.parameters_fault());
+    });
     tracing::subscriber::with_default(tracing_subscriber::registry().with(asks), || {
         (0..3).for_each(|_| world.handle.look_at_parameters());
     });
@@ -260,34 +232,37 @@ fn a_look_at_the_parameters_exports_nothing() {
 }
 
 /// A hundred changes with a check after each, some of them truncated. Roots are decided all the
-/// while, and every one is counted.
+/// while on four threads, and every one is counted.
 #[test]
 fn a_file_that_changes_all_the_time_loses_no_count() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     let world = watching(&path);
     std::thread::scope(|scope| {
-        let decide = scope.spawn(|| roots(&world, "a", 3_000));
+        for name in ["a", "b", "a", "b"] {
+            let world = &world;
+            scope.spawn(move || world.roots(name, 2_000));
+        }
         for change in 0..100 {
-            let text = match change % 4 {
+            let text = match change % 5 {
                 0 => "version = 3\n[bump]\nlambda = 5.0\n".to_owned(),
                 1 => file(change + 1),
                 2 => file(change + 1)[..25].to_owned(),
+                3 => "version = 3\n[bump]\nlambda = 1.0\ncount = \"decaying\"\ntau = \"1s\"\n".to_owned(),
                 _ => "version = 3\n[ratio]\nprobability = 0.5\n[cap]\nkey_traces = 5.0\n".to_owned(),
             };
             fs::write(&path, text).unwrap();
             world.handle.look_at_parameters();
         }
-        decide.join().unwrap();
     });
-    let seen: u64 = world.handle.keys().iter().map(|key| key.seen).sum();
-    assert_eq!(seen, 3_000);
+    let (keys, stats) = (world.handle.keys(), world.handle.stats());
+    let sum = |of: fn(&KeyStats) -> u64| keys.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|key| key.seen), sum(|key| key.kept)), (8_000, stats.roots_kept));
+    assert_eq!(stats.roots_kept + stats.roots_dropped, 8_000);
 }
 
 #[test]
 fn a_warm_start_goes_on_where_the_last_process_was() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("keys.snapshot");
+    let (_folder, path) = path();
     let start = |config: &str| {
         world(|builder| builder.with_sampler(config.parse().unwrap()).with_snapshot_file(&path))
     };
@@ -309,13 +284,12 @@ fn a_warm_start_goes_on_where_the_last_process_was() {
 
 #[test]
 fn a_snapshot_that_cannot_be_written_is_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("keys.snapshot");
+    let (folder, path) = path();
     let bucket = || "bucket:capacity=3,rate=1".parse().unwrap();
     let world = world(|builder| builder.with_sampler(bucket()).with_snapshot_file(&path));
     fs::create_dir_all(path.join("in the way")).unwrap();
     world.handle.shutdown(TIMEOUT).unwrap();
-    assert!(world.handle.snapshot_fault().unwrap().contains("keys.snapshot"));
+    assert!(world.handle.snapshot_fault().unwrap().contains("astracer.toml"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
@@ -349,29 +323,6 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
     assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.125", Some(0.25)));
 }
 
-/// An exporter whose server is away while the gate is closed.
-#[derive(Clone, Debug, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-impl Gate {
-    fn close(&self, closes: bool) {
-        *self.0.0.lock().unwrap() = closes;
-        self.0.1.notify_all();
-    }
-}
-
-impl SpanExporter for Gate {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |is_closed| *is_closed).unwrap());
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        self.close(false);
-        Ok(())
-    }
-}
-
 /// Nothing is exported while the exporter waits for its server. That does not mean that too little
 /// was kept, so the factor stays.
 #[test]
@@ -383,7 +334,7 @@ fn a_budgets_factor_does_not_rise_while_the_exporter_waits() {
             .with_sampler("ratio:0.01".parse().unwrap())
             .with_budget(budget)
             .with_batch_spans(1)
-            .with_exporter(gate.clone())
+            .with_exporter(gate.exporter())
     });
     world.handle.override_key("a", Override::Keep, Duration::from_secs(1_000)).unwrap();
     let interval = || {
@@ -392,11 +343,10 @@ fn a_budgets_factor_does_not_rise_while_the_exporter_waits() {
         world.handle.look_at_parameters();
         world.handle.budget_factor()
     };
-    gate.close(true);
     // In the first interval the exporter received something before it began to wait.
     assert_eq!(interval(), Some(2.0));
     assert_eq!([(); 10].map(|()| interval()), [Some(2.0); 10]);
-    gate.close(false);
+    gate.open();
     world.handle.flush(TIMEOUT).unwrap();
     assert_eq!(interval(), Some(4.0));
 }
@@ -413,8 +363,7 @@ fn a_budget_begins_with_the_service() {
 /// A file without a cap or budget restores those of the code, which an earlier file had replaced.
 #[test]
 fn a_file_without_a_cap_leaves_that_of_the_code() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("astracer.toml");
+    let (_folder, path) = path();
     let file = |lambda: u32, more: &str| format!("version = 4\n[bump]\nlambda = {lambda}.0\n{more}");
     let write = |lambda, more: &str| fs::write(&path, file(lambda, more)).unwrap();
     let (cap, budget) = ("[cap]\ntraces = 7.0\n", "[budget]\nbytes = 5.0\n");

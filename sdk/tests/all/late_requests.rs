@@ -4,23 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use astracer_sdk::OpenTelemetrySpanExt as _;
-use opentelemetry::trace::TraceContextExt as _;
-use opentelemetry::{Context, TraceId};
+use opentelemetry::TraceId;
 use tracing::{info, info_span};
 
-use crate::late::{check_sums, dropping, names, reason, request, requests, tail};
-use crate::late_ring::part;
+use crate::late::{dropping, names, part_of, reason, request, requests, tail, trace_of};
 
 #[test]
 fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
     let world = dropping(tail("error"));
     let mut ids = Vec::new();
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         ids.push(request(false));
         let root = info_span!("GET /job");
         let late = root.in_scope(|| info_span!("writes behind"));
-        ids.push(root.context().span().span_context().trace_id());
+        ids.push(trace_of(&root));
         drop(root);
         late.in_scope(|| info!("after its root"));
         drop(late);
@@ -31,16 +28,14 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
     let spans = world.exported();
     assert_eq!(names(&spans), ["GET /job", "writes behind"]);
     assert!(spans.iter().all(|span| reason(span).as_deref() == Some("hand")));
-    check_sums(&world.handle);
     // After the hold, the other trace is gone.
     world.clock.advance(Duration::from_secs(3));
-    tracing::dispatcher::with_default(&world.dispatch, || requests(100, false));
+    world.inside(|| requests(100, false));
     assert!(!world.handle.keep(ids[0]));
     assert_eq!(world.exported().len(), 2);
     let stats = world.handle.stats();
     assert_eq!((stats.tail.kept_by_hand, stats.tail.traces_given_up.unwanted), (1, 1));
     assert_eq!((stats.tail.traces_held, stats.tail.not_there), (100, 2));
-    check_sums(&world.handle);
 }
 
 /// The function creates traces, which the ring holds. If it were called for those too, it would
@@ -49,7 +44,7 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
 fn a_function_that_chooses_is_asked_about_what_was_there() {
     let world = dropping(tail("error"));
     let (asked, dispatch) = (Arc::new(AtomicU64::new(0)), world.dispatch.clone());
-    tracing::dispatcher::with_default(&world.dispatch, || requests(20, false));
+    world.inside(|| requests(20, false));
     let counts = asked.clone();
     world.handle.keep_where(move |_| {
         assert!(counts.fetch_add(1, Ordering::Relaxed) < 20);
@@ -59,7 +54,6 @@ fn a_function_that_chooses_is_asked_about_what_was_there() {
     assert_eq!(asked.load(Ordering::Relaxed), 20);
     assert_eq!(world.handle.stats().tail.traces_held, 20 + 20 * 30);
     assert_eq!(world.handle.keep_where(|_| true), 20 + 20 * 30);
-    check_sums(&world.handle);
 }
 
 /// A choosing function is not a policy: it is called for all traces, even if it is slow or panics.
@@ -76,7 +70,6 @@ fn a_function_that_chooses_is_not_switched_off() {
         });
     });
     assert_eq!(kept, 40);
-    check_sums(&world.handle);
 }
 
 /// While the function sees a trace, the trace is out of the ring. If the function requests it, it
@@ -85,7 +78,7 @@ fn a_function_that_chooses_is_not_switched_off() {
 fn a_trace_requested_during_the_functions_call_is_kept() {
     let world = dropping(tail("error"));
     let mut ids = Vec::new();
-    tracing::dispatcher::with_default(&world.dispatch, || ids = (0..20).map(|_| request(false)).collect());
+    world.inside(|| ids = (0..20).map(|_| request(false)).collect());
     let (handle, wanted) = (world.handle.clone(), ids[7]);
     let kept = world.handle.keep_where(move |trace| {
         assert!(trace.trace_id() != wanted || !handle.keep(wanted), "the examined trace is out of the ring");
@@ -97,7 +90,6 @@ fn a_trace_requested_during_the_functions_call_is_kept() {
     assert!(spans.iter().all(|span| span.span_context.trace_id() == wanted));
     let stats = world.handle.stats().tail;
     assert_eq!((stats.kept_by_hand, stats.not_there, stats.traces_held), (1, 0, 19));
-    check_sums(&world.handle);
 }
 
 /// A trace that the function chooses counts as found, even if another request in the meantime did
@@ -105,7 +97,7 @@ fn a_trace_requested_during_the_functions_call_is_kept() {
 #[test]
 fn a_chosen_trace_does_not_count_as_missing() {
     let world = dropping(tail("error"));
-    tracing::dispatcher::with_default(&world.dispatch, || requests(3, false));
+    world.inside(|| requests(3, false));
     let handle = world.handle.clone();
     let kept = world.handle.keep_where(move |trace| {
         handle.keep(trace.trace_id());
@@ -114,7 +106,6 @@ fn a_chosen_trace_does_not_count_as_missing() {
     });
     let stats = world.handle.stats().tail;
     assert_eq!((kept, stats.kept_by_hand, stats.kept_by_caller, stats.not_there), (3, 3, 0, 0));
-    check_sums(&world.handle);
 }
 
 /// Ids from callers are bounded in number, and do not evict ids that the service itself requests.
@@ -123,7 +114,7 @@ fn requests_of_callers_do_not_displace_those_by_hand() {
     let world = dropping(tail("error"));
     let spans = world.run(|| {
         let root = info_span!("root").entered();
-        world.handle.keep(Context::current().span().span_context().trace_id());
+        world.handle.keep(trace_of(&root));
         for made_up in 1..=2_900_u128 {
             world.clock.advance(Duration::from_millis(10));
             assert_eq!(world.handle.keep_for_caller(&TraceId::from(made_up).to_string()), 1);
@@ -152,7 +143,7 @@ fn a_callers_request_covers_one_arriving_part() {
         let id = TraceId::from(7);
         let spans = world.run(|| {
             (0..asks).for_each(|_| _ = world.handle.keep_for_caller(&id.to_string()));
-            (0..5).for_each(|_| part(id, "second"));
+            (0..5).for_each(|_| part_of(7, || info_span!("second")).in_scope(|| ()));
         });
         assert_eq!(spans.len(), asks);
         let stats = world.handle.stats().tail;
@@ -162,10 +153,9 @@ fn a_callers_request_covers_one_arriving_part() {
         );
         world.run(|| {
             world.handle.keep_for_caller(&id.to_string());
-            (0..2).for_each(|_| part(id, "first"));
+            (0..2).for_each(|_| part_of(7, || info_span!("first")).in_scope(|| ()));
         });
         assert_eq!(world.collector.spans().len(), 6);
-        check_sums(&world.handle);
     }
 }
 
@@ -180,9 +170,51 @@ fn each_request_of_a_caller_expires_separately() {
             world.handle.keep_for_caller(&id.to_string());
             world.clock.advance(Duration::from_secs(seconds));
         }
-        (0..2).for_each(|_| part(id, "first"));
+        (0..2).for_each(|_| part_of(7, || info_span!("first")).in_scope(|| ()));
     });
     assert_eq!(names(&spans), ["first"]);
     assert_eq!(world.handle.stats().tail.not_there, 1);
-    check_sums(&world.handle);
+}
+
+/// A trace that was requested before it ended is kept if it ends within the maximum age of an open
+/// trace after the last request. If the clock was set back meanwhile, the request has expired.
+#[test]
+fn a_request_is_remembered_for_the_age_of_a_trace() {
+    type Times<'a> = &'a [i64];
+    let cases: [(Times<'_>, bool); 4] =
+        [(&[30], true), (&[31], false), (&[25, 15], true), (&[-3_590], false)];
+    for (times, comes) in cases {
+        let world = dropping(tail("error"));
+        world.clock.advance(Duration::from_secs(3_600));
+        let spans = world.run(|| {
+            for seconds in times {
+                assert!(!world.handle.keep(TraceId::from(7)));
+                let time = Duration::from_secs(seconds.unsigned_abs());
+                if *seconds > 0 { world.clock.advance(time) } else { world.clock.set_back(time) }
+            }
+            part_of(7, || info_span!("first")).in_scope(|| ());
+        });
+        assert_eq!(spans.len(), usize::from(comes), "{times:?}");
+        assert_eq!(world.handle.stats().tail.not_there, u64::from(!comes), "{times:?}");
+    }
+}
+
+/// Parts whose roots are open when the trace is requested are kept with the held parts.
+#[test]
+fn all_parts_of_a_trace_are_kept_together() {
+    let world = dropping(tail("error"));
+    let part = |name: &'static str| part_of(7, || info_span!("part", otel.name = name));
+    let spans = world.run(|| {
+        let open = [part("open"), part("open")];
+        open.iter().for_each(|root| root.in_scope(|| ()));
+        ["held", "held"].iter().for_each(|name| part(name).in_scope(|| ()));
+        assert!(world.handle.keep(TraceId::from(7)));
+        drop(open);
+        world.clock.advance(Duration::from_secs(31));
+        part("too late").in_scope(|| ());
+    });
+    assert_eq!(names(&spans), ["held", "held", "open", "open"]);
+    assert!(spans.iter().all(|span| reason(span).as_deref() == Some("hand")));
+    let stats = world.handle.stats().tail;
+    assert_eq!((stats.kept_by_hand, stats.not_there, stats.traces_held), (4, 0, 1));
 }

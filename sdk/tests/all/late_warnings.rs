@@ -6,50 +6,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_sdk::{Astracer, Builder};
+use astracer_testing::OnEvent;
 use opentelemetry::trace::SpanKind;
 use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample as _};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber, info_span};
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
-use tracing_subscriber::{Layer, Registry};
+use tracing::field::Field;
+use tracing::{Event, Level, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::late::{requests, tail};
 use crate::support::{Collector, TIMEOUT};
 
 /// Set in the other process to the name of its task.
 const VARIABLE: &str = "ASTRACER_TEST_WARNINGS";
-
-#[derive(Clone, Debug, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Message<'a>(&'a mut String);
-
-impl Visit for Message<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!("{field}={value:?} "));
-    }
-}
-
-impl<S: Subscriber> Layer<S> for Warnings {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if *event.metadata().level() == Level::WARN {
-            let mut text = String::new();
-            event.record(&mut Message(&mut text));
-            self.0.lock().unwrap().push(text);
-        }
-    }
-}
-
-/// A layer that works only on the service's own threads, and panics on others.
-struct AtHome(std::thread::ThreadId);
-
-impl<S: Subscriber> Layer<S> for AtHome {
-    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
-        if std::thread::current().id() != self.0 {
-            std::panic::resume_unwind(Box::new("there is no reactor running"));
-        }
-    }
-}
 
 /// The other process's part. Does nothing in an ordinary run.
 #[test]
@@ -60,6 +29,24 @@ fn process() {
         _ => return,
     };
     println!("HEARD {received:?}");
+}
+
+type Warnings = Arc<Mutex<Vec<String>>>;
+
+/// The texts of warnings so far, and the layer that collects them.
+fn warnings() -> (Warnings, OnEvent<impl Fn(&Event<'_>) + Send + Sync + 'static>) {
+    let warnings = Warnings::default();
+    let own = warnings.clone();
+    let collects = move |event: &Event<'_>| {
+        if *event.metadata().level() == Level::WARN {
+            let mut text = String::new();
+            event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
+                text.push_str(&format!("{field}={value:?} "));
+            });
+            own.lock().unwrap().push(text);
+        }
+    };
+    (warnings, OnEvent(collects))
 }
 
 fn builder() -> Builder {
@@ -77,9 +64,16 @@ fn panic_at_warnings() -> Vec<String> {
     let path = folder.path().join("astracer.toml");
     std::fs::write(&path, "version = 3\n[never]\n").unwrap();
     let astracer = builder().with_watched_parameters_file(&path).build().unwrap();
-    let warnings = Warnings::default();
-    let registry = Registry::default().with(astracer.layer.clone()).with(warnings.clone());
-    tracing::subscriber::set_global_default(registry.with(AtHome(std::thread::current().id()))).unwrap();
+    let (warnings, collects) = warnings();
+    let own = std::thread::current().id();
+    // A layer that works only on the service's own threads, and panics on others.
+    let at_home = OnEvent(move |_: &Event<'_>| {
+        if std::thread::current().id() != own {
+            std::panic::resume_unwind(Box::new("there is no reactor running"));
+        }
+    });
+    let registry = Registry::default().with(astracer.layer.clone()).with(collects);
+    tracing::subscriber::set_global_default(registry.with(at_home)).unwrap();
     requests(16, false);
     let is_kept =
         astracer.sampler.should_sample(None, 1u128.into(), "elsewhere", &SpanKind::Server, &[], &[]);
@@ -90,7 +84,7 @@ fn panic_at_warnings() -> Vec<String> {
         // at different times.
         requests(1, true);
         astracer.handle.flush(TIMEOUT).unwrap();
-        if warnings.0.lock().unwrap().len() == 3 {
+        if warnings.lock().unwrap().len() == 3 {
             break;
         }
         assert!(received < 10_000, "{warnings:?}");
@@ -107,13 +101,13 @@ fn panic_at_warnings() -> Vec<String> {
     astracer.handle.shutdown(TIMEOUT).unwrap();
     let stats = astracer.handle.stats();
     assert_eq!((stats.spans_waiting, stats.spans_lost.total()), (0, 0));
-    warnings.0.lock().unwrap().clone()
+    warnings.lock().unwrap().clone()
 }
 
 fn warn() -> Vec<String> {
-    let warnings = Warnings::default();
+    let (warnings, collects) = warnings();
     let astracer = builder().build().unwrap();
-    let registry = Registry::default().with(astracer.layer.clone()).with(warnings.clone());
+    let registry = Registry::default().with(astracer.layer.clone()).with(collects);
     tracing::subscriber::set_global_default(registry).unwrap();
     requests(15, false);
     let look = || {
@@ -123,7 +117,7 @@ fn warn() -> Vec<String> {
             astracer.handle.flush(TIMEOUT).unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
-        warnings.0.lock().unwrap().clone()
+        warnings.lock().unwrap().clone()
     };
     info_span!("last of sixteen").in_scope(|| ());
     look()

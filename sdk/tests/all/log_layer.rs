@@ -80,12 +80,17 @@ fn work() {
     info!("after");
 }
 
-/// Runs `work` and returns its log and the counts.
-fn logged(sampler: &str, mode: ContextMode, policies: &str) -> (Vec<String>, LogCounts) {
+/// Our layer, whose exporter collects, and a log.
+fn service(sampler: &str, policies: &str, mode: ContextMode) -> (Astracer, Collector, Log) {
+    let collector = Collector::default();
     let builder = Astracer::builder().with_sampler(sampler.parse().unwrap()).with_context_mode(mode);
     let builder = if policies.is_empty() { builder } else { builder.with_tail(tail(policies)) };
-    let astracer = builder.with_exporter(Collector::default()).build().unwrap();
-    let log = Log::default();
+    (builder.with_exporter(collector.clone()).build().unwrap(), collector, Log::default())
+}
+
+/// Runs `work` and returns its log and the counts.
+fn logged(sampler: &str, mode: ContextMode, policies: &str) -> (Vec<String>, LogCounts) {
+    let (astracer, _, log) = service(sampler, policies, mode);
     let logs = LogLayer::new(log.clone());
     let counts = logs.counts();
     with_default(registry().with(astracer.layer.clone()).with(logs), work);
@@ -122,9 +127,7 @@ fn logs_of_kept_traces_pass_and_those_of_dropped_ones_from_warnings_on() {
 /// By hand, after the root has ended. The events follow with the next one.
 #[test]
 fn the_events_of_a_trace_that_is_kept_by_hand_follow() {
-    let (collector, log) = (Collector::default(), Log::default());
-    let builder = Astracer::builder().with_sampler("never".parse().unwrap()).with_tail(tail("slow:1h"));
-    let astracer = builder.with_exporter(collector.clone()).build().unwrap();
+    let (astracer, _, log) = service("never", "slow:1h", ContextMode::default());
     let logs = LogLayer::new(log.clone());
     let counts = logs.counts();
     // Around our layer or inside of it.
@@ -153,11 +156,8 @@ fn the_events_of_a_trace_that_is_kept_by_hand_follow() {
 #[test]
 fn the_bridge_writes_the_logs_of_the_exported_traces() {
     for seed in 0..astracer_testing::size(12, 500) {
-        let collector = Collector::default();
         let sampler = if seed % 2 == 0 { "every:3" } else { "never" };
-        let builder = Astracer::builder().with_sampler(sampler.parse().unwrap()).with_tail(tail("error"));
-        let builder = builder.with_context_mode(MODES[1 + seed as usize % 2]);
-        let astracer = builder.with_exporter(collector.clone()).build().unwrap();
+        let (astracer, collector, _) = service(sampler, "error", MODES[1 + seed as usize % 2]);
         let exporter = InMemoryLogExporter::default();
         let provider = SdkLoggerProvider::builder().with_simple_exporter(exporter.clone()).build();
         let logs = LogLayer::new(OpenTelemetryTracingBridge::new(&provider));
@@ -236,9 +236,7 @@ fn traces(seed: u64, made: &Mutex<Vec<(TraceId, SpanId, bool)>>) {
 /// The bound holds for one large trace and for many small ones, and what it drops is counted.
 #[test]
 fn held_events_are_bounded() {
-    let builder = Astracer::builder().with_sampler("never".parse().unwrap()).with_tail(tail("error"));
-    let astracer = builder.with_exporter(Collector::default()).build().unwrap();
-    let log = Log::default();
+    let (astracer, _, log) = service("never", "error", ContextMode::default());
     let logs = LogLayer::new(log.clone()).with_held_bytes_max(64 << 10);
     let counts = logs.counts();
     let text = "x".repeat(1_000);
@@ -274,9 +272,7 @@ fn the_stock_layer_decides_too() {
 /// On our subscriber, with errors, bytes and texts as values; a span outlives its root.
 #[test]
 fn held_events_keep_their_values() {
-    let builder = Astracer::builder().with_sampler("never".parse().unwrap()).with_tail(tail("error"));
-    let astracer = builder.with_exporter(Collector::default()).build().unwrap();
-    let log = Log::default();
+    let (astracer, _, log) = service("never", "error", ContextMode::default());
     let subscriber =
         astracer.subscriber().with(LogLayer::new(log.clone()).with_always(tracing::Level::ERROR));
     with_default(subscriber, || {

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_sdk::{Losses, Start};
+use astracer_testing::Exporting;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use opentelemetry_sdk::error::OTelSdkError;
+use opentelemetry_sdk::trace::SpanData;
 use tracing::info_span;
 use tracing::subscriber::NoSubscriber;
 
@@ -94,7 +95,7 @@ fn traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls() {
     let world = world(|builder| {
         builder.with_cap("bytes=1000,bytes_burst=610".parse().unwrap()).with_batch_spans(1_000)
     });
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         for number in 1..=10_u128 {
             let (flags, state) = (TraceFlags::SAMPLED, "ot=th:8;rv:ffffffffffffff".parse().unwrap());
             let parent = SpanContext::new(TraceId::from(number), SpanId::from(1), flags, true, state);
@@ -148,7 +149,7 @@ fn attributes_beyond_the_budget_are_cut_and_counted() {
 fn ended_spans_do_not_wait_beyond_the_budget() {
     const BYTES: usize = 1 << 20;
     let world = world(|builder| builder.with_open_bytes_max(BYTES));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let open: Vec<_> = (0..500).map(|_| info_span!("root")).collect();
         for _ in 0..20 {
             for root in &open {
@@ -241,9 +242,7 @@ fn local_roots_leave_a_tenth_of_the_memory_to_their_children() {
                 info_span!(parent: root, "another child").in_scope(|| ());
             }
             // A task of the refused root on another thread.
-            let task = || {
-                tracing::dispatcher::with_default(&world.dispatch, || open[32].in_scope(|| inside(&open[32])))
-            };
+            let task = || world.inside(|| open[32].in_scope(|| inside(&open[32])));
             std::thread::scope(|scope| scope.spawn(task).join().unwrap());
         });
         let stats = world.handle.stats();
@@ -261,7 +260,7 @@ fn local_roots_leave_a_tenth_of_the_memory_to_their_children() {
 fn a_leaked_span_holds_nothing_back() {
     let age = Duration::from_secs(10);
     let world = world(|builder| builder.with_trace_age_max(age).with_open_traces_max(1));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let root = info_span!("root").entered();
         std::mem::forget(info_span!("leaked"));
         info_span!("ended").in_scope(|| ());
@@ -287,7 +286,7 @@ fn a_full_queue_sheds_whole_traces() {
 #[test]
 fn shutdown_exports_what_has_ended_and_counts_the_rest() {
     let world = world(|builder| builder);
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let _root = info_span!("root").entered();
         info_span!("ended").in_scope(|| ());
         let _open = info_span!("open").entered();
@@ -305,42 +304,32 @@ fn shutdown_exports_what_has_ended_and_counts_the_rest() {
 }
 
 /// An exporter that fails, then panics, then works, and that traces during each call.
-#[derive(Clone, Debug, Default)]
-struct Moody {
-    calls: Arc<Mutex<Vec<usize>>>,
-}
-
-impl SpanExporter for Moody {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+#[test]
+fn an_exporter_that_fails_or_panics_costs_its_batch_only() {
+    let batches = Arc::new(Mutex::new(Vec::new()));
+    let own = batches.clone();
+    let exporter = Exporting(move |batch: Vec<SpanData>| {
         // The exporter's thread has no subscriber, so this span does not exist.
         assert!(tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()));
         info_span!("of the exporter").in_scope(|| ());
         assert!(Context::is_current_telemetry_suppressed());
-        let calls = {
-            let mut calls = self.calls.lock().unwrap();
-            calls.push(batch.len());
-            calls.len()
-        };
+        own.lock().unwrap().push(batch.len());
+        let calls = own.lock().unwrap().len();
         match calls {
             1 => Err(OTelSdkError::InternalFailure("not today".to_owned())),
             2 => panic!("as the test wants it"),
             _ => Ok(()),
         }
-    }
-}
-
-#[test]
-fn an_exporter_that_fails_or_panics_costs_its_batch_only() {
-    let exporter = Moody::default();
-    let world = world(|builder| builder.with_exporter(exporter.clone()));
+    });
+    let world = world(|builder| builder.with_exporter(exporter));
     let mut errors = Vec::new();
     for n in 0..3 {
-        tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
+        world.roots("root", 1);
         let flushed = world.handle.flush(TIMEOUT);
         assert_eq!(flushed.is_err_and(|error| error.is_export_failure()), n < 2);
         errors.push(world.handle.stats().last_error.unwrap());
     }
-    assert_eq!(*exporter.calls.lock().unwrap(), [1, 1, 1]);
+    assert_eq!(*batches.lock().unwrap(), [1, 1, 1]);
     assert!(errors[0].contains("not today") && errors[1].contains("as the test wants it"), "{errors:?}");
     let stats = world.handle.stats();
     assert_eq!((stats.spans_exported, stats.spans_lost), (1, losses(|lost| lost.export_failed = 2)));

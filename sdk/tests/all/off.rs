@@ -124,10 +124,3 @@ fn the_sampler_passes_the_trace_state_on() {
         assert_eq!(passed_on(flags, "a=1,ot=th:8;rv:70000000000000"), "a=1,ot=th:8;rv:70000000000000");
     }
 }
-
-#[cfg(not(feature = "enabled"))]
-#[test]
-fn without_the_feature_nothing_can_be_switched_on() {
-    let astracer = Astracer::builder().with_enabled(true).with_exporter(Count::default()).build().unwrap();
-    assert!(!astracer.handle.is_enabled());
-}

@@ -12,6 +12,7 @@ use std::fmt;
 use std::task::{self, Poll, Waker};
 
 use astracer_sdk::{Astracer, Builder};
+use astracer_testing::remote_parent;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, Value};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
@@ -297,19 +298,14 @@ pub(crate) const ROWS: &[Row] = &[
         info!(parent: &root, "after");
     }),
     ("remote parents", || {
-        use opentelemetry::trace::{SpanContext, TraceState};
-        let flags = opentelemetry::TraceFlags::SAMPLED;
-        let parent = SpanContext::new(1u128.into(), 2u64.into(), flags, true, TraceState::NONE);
-        let attached = Context::new().with_remote_span_context(parent).attach();
+        let attached = remote_parent(1, true).attach();
         let root = info_span!("root");
         drop(attached);
         root.in_scope(|| info_span!("child").in_scope(|| ()));
     }),
     ("a context attached inside a span", || {
-        use opentelemetry::trace::{SpanContext, TraceState};
         let _root = info_span!("root").entered();
-        let flags = opentelemetry::TraceFlags::SAMPLED;
-        let parent = SpanContext::new(1u128.into(), 2u64.into(), flags, true, TraceState::NONE);
+        let parent = remote_parent(1, true).span().span_context().clone();
         let attached = Context::current().with_remote_span_context(parent).attach();
         info_span!("elsewhere").in_scope(|| info_span!("below").in_scope(|| ()));
         drop(attached);

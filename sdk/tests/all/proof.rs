@@ -388,24 +388,14 @@ fn eight_threads_on_the_subscriber_report_correctly() {
 }
 
 /// A week of a service: 50,000 connections are open at any time, and one span in 100,000 never
-/// ends. The clock is manual: a round of a thread takes 6 s.
+/// ends. The clock is manual: with 100,000 rounds, one of a thread takes 6 s.
+fn a_week(rounds: u64, load: Load) -> Load {
+    let round = Duration::from_secs(7 * 24 * 3_600) / (load.threads as u32 * rounds as u32);
+    Load { places: 50_000, rounds, leak_one_in: 100_000, round, ..load }
+}
+
 fn a_week_with_leaks(base: Base) {
-    const THREADS: usize = 8;
-    const ROUNDS: u64 = 100_000;
-    let load = Load {
-        base,
-        dropped_spans: DroppedSpans::Visible,
-        context: ContextMode::Ids,
-        sampler: "every:2",
-        threads: THREADS,
-        places: 50_000,
-        rounds: ROUNDS,
-        leak_one_in: 100_000,
-        round: Duration::from_secs(7 * 24 * 3_600) / (THREADS as u32 * ROUNDS as u32),
-        start: Start::WhenUsed,
-        shuts_down: false,
-        late: None,
-    };
+    let load = a_week(100_000, at_once(base, DroppedSpans::Visible, ContextMode::Ids, "every:2"));
     let mut most = 0;
     let outcome = stress::run(3, load, None, &mut |stats| most = most.max(stats.open_bytes));
     let stats = outcome.stats;
@@ -527,21 +517,7 @@ fn soak() {
                 (0, Some(_)) => "never",
                 _ => "every:2",
             };
-            const ROUNDS: u64 = 200_000;
-            let load = Load {
-                base,
-                dropped_spans,
-                context,
-                sampler,
-                threads: 8,
-                places: 50_000,
-                rounds: ROUNDS,
-                leak_one_in: 100_000,
-                round: Duration::from_secs(7 * 24 * 3600) / (8 * ROUNDS as u32),
-                start: Start::WhenUsed,
-                shuts_down: false,
-                late,
-            };
+            let load = a_week(200_000, Load { late, ..at_once(base, dropped_spans, context, sampler) });
             let outcome = stress::run(seed, load, Some(until), &mut |_| ());
             let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
             let kept_late: u64 = outcome.stats.tail.policies.iter().map(|policy| policy.kept).sum();

@@ -11,7 +11,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData};
 use tracing::subscriber::with_default;
-use tracing::{Instrument as _, Level, info_span};
+use tracing::{Dispatch, Instrument as _, Level, info_span};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry};
@@ -57,6 +57,7 @@ fn alone(sampler: &str, mode: ContextMode, work: &dyn Fn()) -> Vec<String> {
     exported(&one)
 }
 
+/// A span in another process. Its id is unique, as random ids are.
 fn remote() -> Context {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -141,19 +142,11 @@ fn a_filter_on_one_layer_changes_nothing_for_the_other() {
     for is_first in [true, false] {
         let (filtered, whole) =
             (ours("always", ContextMode::default()), ours("always", ContextMode::default()));
-        match is_first {
-            true => with_default(
-                Registry::default()
-                    .with(filtered.0.layer.clone().with_filter(filter()))
-                    .with(whole.0.layer.clone()),
-                work,
-            ),
-            false => with_default(
-                Registry::default()
-                    .with(whole.0.layer.clone())
-                    .with(filtered.0.layer.clone().with_filter(filter())),
-                work,
-            ),
+        let (registry, all) = (Registry::default(), whole.0.layer.clone());
+        if is_first {
+            with_default(registry.with(filtered.0.layer.clone().with_filter(filter())).with(all), work);
+        } else {
+            with_default(registry.with(all).with(filtered.0.layer.clone().with_filter(filter())), work);
         }
         assert_eq!(exported(&filtered), ["seen", "seen/below"], "{is_first}");
         assert_eq!(exported(&whole).last().unwrap(), "hidden/seen/hidden/below", "{is_first}");
@@ -184,35 +177,21 @@ fn beside_stock(
     let collector = Collector::default();
     let builder = SdkTracerProvider::builder().with_simple_exporter(collector.clone());
     let provider = builder.with_sampler(sampler).build();
-    let (registry, layer) = (Registry::default(), || own.layer.clone());
-    let tracer = || provider.tracer("stock");
-    match place {
-        None => with_default(registry.with(tracing_opentelemetry::layer().with_tracer(tracer())), work),
-        Some(Stock::Below) => {
-            with_default(
-                registry.with(tracing_opentelemetry::layer().with_tracer(tracer())).with(layer()),
-                work,
-            );
-        }
-        Some(Stock::BelowBoxed) => {
-            let stock = tracing_opentelemetry::layer().with_tracer(tracer()).boxed();
-            with_default(registry.with(stock).with(layer()), work);
-        }
-        Some(Stock::Above) => {
-            with_default(
-                registry.with(layer()).with(tracing_opentelemetry::layer().with_tracer(tracer())),
-                work,
-            );
-        }
-        Some(Stock::AboveBoxed) => {
-            let stock = tracing_opentelemetry::layer().with_tracer(tracer()).boxed();
-            with_default(registry.with(layer()).with(stock), work);
-        }
-        Some(Stock::Between) => {
-            let stock = tracing_opentelemetry::layer().with_tracer(tracer());
-            with_default(registry.with(layer()).with(stock).with(other.layer.clone()), work);
-        }
+    macro_rules! stock {
+        () => {
+            tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"))
+        };
     }
+    let (registry, layer) = (Registry::default(), own.layer.clone());
+    let stack: Dispatch = match place {
+        None => registry.with(stock!()).into(),
+        Some(Stock::Below) => registry.with(stock!()).with(layer).into(),
+        Some(Stock::BelowBoxed) => registry.with(stock!().boxed()).with(layer).into(),
+        Some(Stock::Above) => registry.with(layer).with(stock!()).into(),
+        Some(Stock::AboveBoxed) => registry.with(layer).with(stock!().boxed()).into(),
+        Some(Stock::Between) => registry.with(layer).with(stock!()).with(other.layer.clone()).into(),
+    };
+    tracing::dispatcher::with_default(&stack, work);
     provider.force_flush().unwrap();
     paths(&collector.spans())
 }

@@ -1,25 +1,9 @@
 //! The contents of a kept trace's spans.
 
-use std::time::Duration;
-
 use tracing::{info, info_span};
 
-use crate::support::{draw, one, start, world};
-
-#[test]
-fn spans_begin_when_they_are_made_and_end_when_they_are_last_left() {
-    let world = world(|builder| builder);
-    let spans = world.run(|| {
-        let root = info_span!("root");
-        world.clock.advance(Duration::from_millis(5));
-        root.in_scope(|| world.clock.advance(Duration::from_millis(7)));
-        root.in_scope(|| world.clock.advance(Duration::from_millis(11)));
-        world.clock.advance(Duration::from_millis(13));
-    });
-    let root = one(&spans, "root");
-    assert_eq!(root.start_time, start());
-    assert_eq!(root.end_time, start() + Duration::from_millis(23));
-}
+use crate::late::{late, tail};
+use crate::support::{draw, one, world};
 
 /// A long-lived root, such as a server's loop. Its children are exported before it ends.
 #[test]
@@ -61,17 +45,13 @@ fn what_is_closed_leaves_a_trace_that_grows() {
 fn spans_that_a_panic_unwinds_through_are_errors() {
     use opentelemetry::trace::Status;
     for sampler in ["always", "never"] {
-        let world = world(|builder| {
-            let tail: astracer_sdk::Tail = "error".parse().unwrap();
-            let tail = tail.with_provisional(astracer_sdk::ProvisionalMode::Always);
-            builder.with_sampler(sampler.parse().unwrap()).with_tail(tail)
-        });
+        let world = late(tail("error"), |builder| builder.with_sampler(sampler.parse().unwrap()));
         let spans = world.run(|| {
             let _ = std::panic::catch_unwind(|| {
-                let _request = tracing::info_span!("request").entered();
-                tracing::info_span!("before").in_scope(|| ());
-                let own = tracing::info_span!("own", otel.status_description = "out of stock").entered();
-                let _inner = tracing::info_span!("inner").entered();
+                let _request = info_span!("request").entered();
+                info_span!("before").in_scope(|| ());
+                let own = info_span!("own", otel.status_description = "out of stock").entered();
+                let _inner = info_span!("inner").entered();
                 let _ = own.id();
                 std::panic::resume_unwind(Box::new("boom"));
             });
@@ -82,7 +62,7 @@ fn spans_that_a_panic_unwinds_through_are_errors() {
             ("own", Status::error("out of stock")),
             ("before", Status::Unset),
         ] {
-            assert_eq!(crate::support::one(&spans, name).status, status, "{name}, {sampler}");
+            assert_eq!(one(&spans, name).status, status, "{name}, {sampler}");
         }
     }
 }
@@ -91,14 +71,14 @@ fn spans_that_a_panic_unwinds_through_are_errors() {
 #[test]
 fn an_error_event_replaces_another_at_the_limit() {
     let spans = world(|builder| builder).run(|| {
-        let _root = tracing::info_span!("root").entered();
+        let _root = info_span!("root").entered();
         for n in 0..200 {
-            tracing::info!(n, text = "x", "step");
+            info!(n, text = "x", "step");
         }
         tracing::error!(code = 7, "the error");
-        tracing::info!("after");
+        info!("after");
     });
-    let events = &crate::support::one(&spans, "root").events;
+    let events = &one(&spans, "root").events;
     assert_eq!((events.events.len(), events.dropped_count), (128, 74));
     let last = events.events.last().unwrap();
     assert_eq!(last.name, "the error");

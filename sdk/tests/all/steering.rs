@@ -1,21 +1,21 @@
 //! Changes at run time: their effect on decisions, and that no count is lost.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::Config;
 use astracer_sdk::{Budget, KeyStats, Override, Reason};
+use astracer_testing::Ids;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceId};
-use opentelemetry_sdk::trace::IdGenerator;
 use tracing::info_span;
 
 use crate::support::{World, world};
 
 /// Traces a root with this name. Returns whether it was kept, and its trace id.
 fn root(world: &World, name: &str) -> (bool, TraceId) {
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let _root = info_span!("root", otel.name = name).entered();
         let context = Context::current();
         let ids = context.span().span_context().clone();
@@ -57,48 +57,6 @@ fn a_sampler_is_replaced_and_no_count_is_lost() {
     assert_eq!((key(&world, "a").tokens, key(&world, "c").tokens), (Some(0.0), None));
     let stats = handle.stats();
     assert_eq!((stats.roots_kept, stats.roots_dropped), (14, 133));
-}
-
-/// Four threads trace while one switches between three kinds of sampler. Every decision is counted.
-#[test]
-fn changes_under_load_lose_no_count() {
-    let world = bucket("bump:lambda=1,min=0.5");
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    for call in 0..2_000 {
-                        root(&world, ["a", "b", "c"][call % 3]);
-                    }
-                })
-            })
-            .collect();
-        scope.spawn(|| {
-            let configs = [
-                "bump:lambda=9",
-                "bucket:capacity=9,rate=9",
-                "bump:lambda=2,min=0.1",
-                "bump:lambda=1,count=decaying,tau=1s",
-            ];
-            for config in configs.iter().cycle() {
-                world.handle.set_sampler(&config.parse().unwrap());
-                std::thread::yield_now();
-                if done.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-        });
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        done.store(true, Ordering::Relaxed);
-    });
-    let (keys, stats) = (world.handle.keys(), world.handle.stats());
-    let seen: u64 = keys.iter().map(|key| key.seen).sum();
-    let kept: u64 = keys.iter().map(|key| key.kept).sum();
-    assert_eq!((stats.roots_kept + stats.roots_dropped, stats.roots_kept), (8_000, kept));
-    assert_eq!(seen, 8_000);
 }
 
 /// One thread changes the sampler, and another the replicas that share the cap. Each setting stays
@@ -170,25 +128,16 @@ fn overrides_are_bounded() {
     assert!(add(1_000).is_ok());
 }
 
-/// Ids with the highest randomness, which no threshold rejects.
-#[derive(Debug)]
-struct Highest(AtomicU64);
-
-impl IdGenerator for Highest {
-    fn new_trace_id(&self) -> TraceId {
-        let next = self.0.fetch_add(1, Ordering::Relaxed);
-        TraceId::from(u128::from(next) << 64 | 0xff_ffff_ffff_ffff)
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        SpanId::from(self.0.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
 #[test]
 fn the_handle_reports_the_cap() {
     let world = world(|builder| {
-        let ids = Highest(AtomicU64::new(1));
+        // The highest randomness, which no threshold rejects.
+        let next = AtomicU64::new(1);
+        let high = move || {
+            let next = u128::from(next.fetch_add(1, Ordering::Relaxed));
+            TraceId::from(next << 64 | 0xff_ffff_ffff_ffff)
+        };
+        let ids = Ids(high, || SpanId::from(1));
         builder.with_cap("traces=8,burst=8".parse().unwrap()).with_random_id_generator(ids)
     });
     assert_eq!(kept(&world, "a", 20), 8);
@@ -259,22 +208,15 @@ fn a_decision_about_a_long_key_has_its_counts() {
     assert_eq!(world.handle.why(trace).unwrap().counts, Some((1, 1)));
 }
 
-/// The number of remembered decisions does not depend on the number of threads.
+/// The number of remembered decisions does not depend on the number of threads. Later ones
+/// overwrite them.
 #[test]
 fn as_many_decisions_are_remembered_as_were_asked_for() {
     let world = world(|builder| builder.with_explanations(16));
     let traces: Vec<_> = (0..16).map(|_| root(&world, "a").1).collect();
     assert!(traces.iter().all(|trace| world.handle.why(*trace).is_some()));
-}
-
-/// The ring is bounded, so old decisions are overwritten.
-#[test]
-fn old_decisions_are_forgotten() {
-    let world = world(|builder| builder.with_explanations(16));
-    let first = root(&world, "a").1;
-    assert!(world.handle.why(first).is_some());
-    let last = (0..100).fold(first, |_, _| root(&world, "a").1);
-    assert!(world.handle.why(first).is_none() && world.handle.why(last).is_some());
+    let last = (0..100).fold(traces[0], |_, _| root(&world, "a").1);
+    assert!(world.handle.why(traces[0]).is_none() && world.handle.why(last).is_some());
     // Without `with_explanations`, none is remembered.
     let silent = bucket("always");
     assert!(silent.handle.why(root(&silent, "a").1).is_none());
@@ -302,26 +244,29 @@ fn parameters_are_replaced_by_those_of_a_text() {
     }
 }
 
+/// Roots of the key `a` that are not decided yet.
+fn undecided(world: &World, count: usize) -> Vec<tracing::Span> {
+    world.inside(|| (0..count).map(|_| info_span!("root", otel.name = "a")).collect())
+}
+
+/// Uses these roots. Returns how many of them are kept.
+fn kept_of(world: &World, roots: &[tracing::Span]) -> usize {
+    let is_kept = || Context::current().span().span_context().is_sampled();
+    world.inside(|| roots.iter().filter(|root| root.in_scope(is_kept)).count())
+}
+
 /// A root is decided at its first use. If it was created long before, the decision uses the key's
 /// state of that moment, after the calls in between.
 #[test]
 fn a_root_that_waited_for_its_first_use_finds_its_key_as_it_is_by_then() {
-    let made = |world: &World| {
-        tracing::dispatcher::with_default(&world.dispatch, || info_span!("root", otel.name = "a"))
-    };
-    let used = |span: &tracing::Span| span.in_scope(|| Context::current().span().span_context().is_sampled());
-    let with_dispatch = |world: &World, span: &tracing::Span| {
-        tracing::dispatcher::with_default(&world.dispatch, || used(span))
-    };
     for (sampler, calls, kept_by_then) in
         [("bucket:capacity=3,rate=0.001", 9, 3), ("bump:lambda=0,min=0,window=60s", 2, 1)]
     {
         let world = bucket(sampler);
-        let old: Vec<tracing::Span> = (0..3).map(|_| made(&world)).collect();
+        let old = undecided(&world, 3);
         world.clock.advance(Duration::from_secs(240));
         assert_eq!(kept(&world, "a", calls), kept_by_then, "{sampler}");
-        let kept_old = old.iter().filter(|span| with_dispatch(&world, span)).count();
-        assert_eq!((kept_old, kept(&world, "a", calls)), (0, 0), "{sampler}");
+        assert_eq!((kept_of(&world, &old), kept(&world, "a", calls)), (0, 0), "{sampler}");
     }
 }
 
@@ -329,23 +274,17 @@ fn a_root_that_waited_for_its_first_use_finds_its_key_as_it_is_by_then() {
 #[test]
 fn the_time_of_a_decision_is_that_of_the_clock_wherever_it_went() {
     let world = bucket("bucket:capacity=3,rate=0.01");
-    let made = || tracing::dispatcher::with_default(&world.dispatch, || info_span!("root", otel.name = "a"));
-    let used = |span: &tracing::Span| {
-        tracing::dispatcher::with_default(&world.dispatch, || {
-            span.in_scope(|| Context::current().span().span_context().is_sampled())
-        })
-    };
-    let old: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
+    let old = undecided(&world, 9);
     world.clock.advance(Duration::from_secs(3_600));
-    assert_eq!(old.iter().filter(|span| used(span)).count(), 3, "a full bucket");
+    assert_eq!(kept_of(&world, &old), 3, "a full bucket");
     assert_eq!(kept(&world, "a", 9), 0, "the old roots used up the bucket");
     world.clock.advance(Duration::from_secs(100));
-    let future: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
+    let future = undecided(&world, 9);
     world.clock.set_back(Duration::from_secs(3_000));
     // The bucket stays empty, and gets a token after 100 s.
     assert_eq!(kept(&world, "a", 9), 0);
     world.clock.advance(Duration::from_secs(100));
-    assert_eq!(future.iter().filter(|span| used(span)).count(), 1);
+    assert_eq!(kept_of(&world, &future), 1);
     world.clock.advance(Duration::from_secs(100));
     assert_eq!(kept(&world, "a", 9), 1, "an earlier time does not hold the bucket back");
 }

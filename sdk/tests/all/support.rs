@@ -1,15 +1,18 @@
 //! Test subscribers with a collector, and text drawings of exported spans.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use astracer_sdk::{Astracer, Builder};
-pub(crate) use astracer_testing::{Collector, TIMEOUT, World, one, start};
+pub(crate) use astracer_testing::{Collector, TIMEOUT, World, named, one, start};
 use opentelemetry::trace::Status;
 use opentelemetry::{SpanId, Value};
 use opentelemetry_sdk::trace::SpanData;
-use tracing::Dispatch;
-use tracing_subscriber::Registry;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing::span::{Attributes, Id};
+use tracing::{Dispatch, Event, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 /// The base of all subscribers in a test binary.
 #[derive(Clone, Copy, Debug)]
@@ -99,3 +102,37 @@ fn status(status: &Status) -> String {
 
 /// A row of a table in docs/tracing-layer.md: its cells, and the test that proves them.
 pub(crate) type DocumentRow = (&'static str, &'static str, &'static str, fn());
+
+/// Another layer. It collects its spans, and the current span at each event.
+#[derive(Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<Vec<Sight>>>);
+
+type Name = &'static str;
+
+enum Sight {
+    Span(Name),
+    Event(Option<Name>),
+}
+
+impl Seen {
+    pub(crate) fn spans(&self) -> Vec<Name> {
+        let seen = self.0.lock().unwrap();
+        seen.iter().filter_map(|one| if let Sight::Span(name) = one { Some(*name) } else { None }).collect()
+    }
+
+    pub(crate) fn events(&self) -> Vec<Option<Name>> {
+        let seen = self.0.lock().unwrap();
+        seen.iter().filter_map(|one| if let Sight::Event(name) = one { Some(*name) } else { None }).collect()
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        self.0.lock().unwrap().push(Sight::Span(attributes.metadata().name()));
+    }
+
+    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
+        let span = cx.event_span(event).map(|span| span.name());
+        self.0.lock().unwrap().push(Sight::Event(span));
+    }
+}

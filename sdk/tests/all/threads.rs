@@ -6,12 +6,11 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Tail};
-use opentelemetry::Context;
-use opentelemetry::trace::TraceContextExt as _;
+use astracer_testing::remote_parent;
 use tracing::dispatcher::with_default;
 use tracing::{info, info_span};
 
-use crate::support::{draw, one, world};
+use crate::support::{draw, world};
 
 /// The lines of a drawing, sorted: traces of different threads leave in any order.
 fn sorted(drawn: &str) -> Vec<&str> {
@@ -31,7 +30,7 @@ fn a_root_that_two_threads_enter_at_once_is_decided_once() {
                 let root = if with_fields { info_span!("root", n = 1) } else { info_span!("root") };
                 let barrier = Barrier::new(2);
                 let enter = || {
-                    with_default(&world.dispatch, || {
+                    world.inside(|| {
                         barrier.wait();
                         root.in_scope(|| info_span!("child").in_scope(|| ()));
                     });
@@ -69,30 +68,6 @@ pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
     assert_eq!(sorted(&draw(&spans)), ["begins", "kept"]);
 }
 
-/// The caller's formatting code may trace: no lock is held, and nothing is lost.
-#[test]
-fn fields_whose_formatting_traces_do_not_deadlock() {
-    struct Chatty;
-    impl fmt::Debug for Chatty {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            info_span!("formatting", depth = "deep").in_scope(|| info!(inner = "x", "while formatting"));
-            f.write_str("chatty")
-        }
-    }
-    let spans = world(|builder| builder).run(|| {
-        let root = info_span!("root", first = ?Chatty, late = tracing::field::Empty).entered();
-        root.record("late", tracing::field::debug(Chatty));
-        info!(field = ?Chatty, "an event");
-    });
-    let root = one(&spans, "root");
-    let pairs: Vec<_> = root.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_str())).collect();
-    assert_eq!(pairs, [("first", "chatty".into()), ("late", "chatty".into())]);
-    // `tracing` ignores most calls made while it formats a value, so the number of inner events is
-    // not checked.
-    let event = root.events.events.iter().find(|event| event.name == "an event");
-    assert!(event.is_some_and(|event| event.attributes.iter().any(|pair| pair.value.as_str() == "chatty")));
-}
-
 /// A panic in the caller's formatting code reaches the caller, and the layer continues.
 #[test]
 fn a_panic_while_formatting_leaves_the_layer_in_order() {
@@ -117,13 +92,8 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
 #[test]
 fn set_parent_reports_correctly_while_another_thread_enters() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
-    use opentelemetry::trace::{SpanContext, TraceFlags, TraceId, TraceState};
+    use opentelemetry::trace::TraceId;
     const ROUNDS: u64 = 600;
-    let remote = |n: u64| {
-        let ids = (TraceId::from(u128::from(n)), opentelemetry::SpanId::from(n));
-        let parent = SpanContext::new(ids.0, ids.1, TraceFlags::SAMPLED, true, TraceState::NONE);
-        Context::new().with_remote_span_context(parent)
-    };
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
         let world = world(|builder| builder.with_context_mode(mode));
         let mut set = Vec::new();
@@ -137,9 +107,9 @@ fn set_parent_reports_correctly_while_another_thread_enters() {
                 };
                 let barrier = Barrier::new(2);
                 let other = || {
-                    with_default(&world.dispatch, || {
+                    world.inside(|| {
                         barrier.wait();
-                        child.set_parent(remote(n)).is_ok()
+                        child.set_parent(remote_parent(n.into(), true)).is_ok()
                     })
                 };
                 set.push(thread::scope(|scope| {

@@ -11,18 +11,10 @@ use tracing::info_span;
 use crate::late::tail;
 use crate::support::{TIMEOUT, World, world};
 
-fn roots(world: &World, name: &str, count: usize) {
-    tracing::dispatcher::with_default(&world.dispatch, || {
-        for _ in 0..count {
-            info_span!("root", otel.name = name).in_scope(|| ());
-        }
-    });
-}
-
 /// Runs `f`, of whose spans the cap refuses a part: the flush reports it. Returns the exported
 /// spans.
 fn run(world: &World, f: impl FnOnce()) -> Vec<SpanData> {
-    tracing::dispatcher::with_default(&world.dispatch, f);
+    world.inside(f);
     assert!(world.handle.flush(TIMEOUT).is_err());
     world.collector.spans()
 }
@@ -49,11 +41,11 @@ fn a_heartbeat_has_the_exact_counts_of_each_key() {
             .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
             .with_heartbeat(Duration::from_secs(3_600))
     });
-    roots(&world, "a", 50);
-    roots(&world, "b", 1);
+    world.roots("a", 50);
+    world.roots("b", 1);
     for n in 0..250u8 {
         let letters = [b'g' + n / 16, b'g' + n % 16].map(char::from);
-        roots(&world, &format!("name {}{}", letters[0], letters[1]), 1);
+        world.roots(&format!("name {}{}", letters[0], letters[1]), 1);
     }
     world.handle.shutdown(TIMEOUT).unwrap();
     let spans = world.collector.spans();
@@ -97,19 +89,6 @@ fn the_cap_on_bytes_refuses_whole_traces_and_counts_them() {
     assert_eq!(world.handle.stats().spans_lost.capped, 31);
 }
 
-#[test]
-fn a_key_s_bytes_are_capped_apart() {
-    let world = world(|builder| builder.with_cap("key_bytes=1000,key_bytes_burst=122".parse().unwrap()));
-    let spans = run(&world, || {
-        for name in ["a", "b", "a", "a", "a", "b", "c"] {
-            info_span!("root", otel.name = name).in_scope(|| ());
-        }
-    });
-    let mut names: Vec<_> = spans.iter().map(|span| span.name.as_ref()).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["a", "a", "b", "b", "c"]);
-}
-
 /// Traces kept by the head sampler, by a policy or through the handle are exemplars of their
 /// duration. A dropped trace is not.
 #[test]
@@ -128,7 +107,7 @@ fn kept_traces_are_exemplars_of_durations() {
         })
     };
     let mut roots = Vec::new();
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         roots = vec![root(100, false), root(3, true), root(700, false), root(20, false)];
     });
     assert!(world.handle.keep(roots[3].trace_id()));

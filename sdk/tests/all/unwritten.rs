@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, KeyValue, Value};
-use tracing::dispatcher::with_default;
 use tracing::{info, info_span};
 
 use crate::support::{one, world};
@@ -20,7 +19,7 @@ fn each_span_has_the_thread_that_it_began_on() {
         let root = info_span!("root").entered();
         info_span!("here").in_scope(|| ());
         let elsewhere = || {
-            with_default(&world.dispatch, || root.in_scope(|| info_span!("there").in_scope(|| ())));
+            world.inside(|| root.in_scope(|| info_span!("there").in_scope(|| ())));
         };
         let name = |name: &str| thread::Builder::new().name(name.to_owned());
         thread::scope(|scope| {
@@ -28,9 +27,7 @@ fn each_span_has_the_thread_that_it_began_on() {
         });
         let ended_there = info_span!("begun here");
         thread::scope(|scope| {
-            name("another")
-                .spawn_scoped(scope, || with_default(&world.dispatch, || drop(ended_there)))
-                .unwrap();
+            name("another").spawn_scoped(scope, || world.inside(|| drop(ended_there))).unwrap();
         });
     });
     let thread = |name| {
@@ -71,7 +68,7 @@ fn busy_and_idle_times_are_those_of_the_stock_layer() {
             let inside = span.enter();
             pass(10_000);
             thread::scope(|scope| {
-                let other = || with_default(&world.dispatch, || span.in_scope(|| pass(100_000)));
+                let other = || world.inside(|| span.in_scope(|| pass(100_000)));
                 scope.spawn(other).join().unwrap();
             });
             drop(inside);
@@ -112,7 +109,7 @@ fn a_span_that_ends_while_it_is_written_has_one_record() {
             }
         });
         let contexts = contexts;
-        with_default(&world.dispatch, || {
+        world.inside(|| {
             for _ in 0..TRACES {
                 let _root = info_span!("root").entered();
                 let child = info_span!("child");

@@ -2,26 +2,26 @@
 //! traces, the service and the layer continue.
 
 use std::panic::panic_any;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::destination::{Counter, DeliveryReport, Destination, ErrorKind, ExportError, Span};
+use astracer_sdk::destination::{DeliveryReport, ErrorKind, Span};
 use astracer_sdk::{AstracerSampler, Builder, Handle, Key};
-use astracer_testing::Exporting;
+use astracer_testing::{Call, Calls, Delivering, Exporting, Ids, OnEvent};
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{
-    IdGenerator, SamplingDecision, SdkTracerProvider, ShouldSample as _, SpanData, SpanExporter,
+    IdGenerator, SamplingDecision, SdkTracerProvider, ShouldSample as _, SpanData,
 };
-use tracing::{Dispatch, info_span};
-use tracing_subscriber::layer::{self, SubscriberExt as _};
-use tracing_subscriber::{Layer, Registry};
+use tracing::{Dispatch, Event, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::late::{check_sums, dropping, tail};
-use crate::support::{TIMEOUT, World, draw, world};
+use crate::late::{dropping, tail};
+use crate::support::{TIMEOUT, World, draw, named, world};
 
 #[test]
 fn a_key_that_panics_is_replaced_by_the_name() {
@@ -61,72 +61,34 @@ fn a_key_that_traces_by_the_api_ends() {
     assert_eq!(CALLS.load(Ordering::Relaxed), 1);
 }
 
-#[derive(Debug, Default)]
-struct PanicsOnce(AtomicU64);
-
-impl IdGenerator for PanicsOnce {
-    fn new_trace_id(&self) -> TraceId {
-        let n = self.0.fetch_add(1, Ordering::Relaxed);
-        assert_ne!(n, 0, "the first id");
-        TraceId::from(u128::from(n))
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        let n = self.0.fetch_add(1, Ordering::Relaxed);
-        assert_ne!(n, 2, "the third id");
-        SpanId::from(n + 1)
-    }
+/// Ids from 1 on, with this function called before each.
+fn ids(before: impl Fn(u64) + Send + Sync + 'static) -> impl IdGenerator {
+    let next = Arc::new(AtomicU64::new(0));
+    let of = Arc::new(move || {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        before(number);
+        number + 1
+    });
+    let own = of.clone();
+    Ids(move || TraceId::from(u128::from(of())), move || SpanId::from(own()))
 }
 
-/// On a separate thread, so that the test notices one that never ends.
 #[test]
 fn a_generator_of_ids_that_panics_does_not_stop_the_service() {
-    for with_fields in [false, true] {
-        let world = Arc::new(world(|builder| builder.with_id_generator(PanicsOnce::default())));
-        let (sender, ended) = channel();
-        let own = world.clone();
-        std::thread::spawn(move || {
-            let make = || if with_fields { info_span!("root", n = 1) } else { info_span!("root") };
-            tracing::dispatcher::with_default(&own.dispatch, || {
-                for _ in 0..3 {
-                    make().in_scope(|| info_span!("child").in_scope(|| ()));
-                }
-            });
-            sender.send(()).unwrap();
-        });
-        ended.recv_timeout(TIMEOUT).expect("the panic blocked the thread or passed through the layer");
-        let spans = world.exported();
-        assert_eq!(spans.len(), 6, "{with_fields}");
+    for panics in [0, 1, 2] {
+        let ids = ids(move |number| assert_ne!(number, panics));
+        let spans = requests(world(|builder| builder.with_id_generator(ids))).exported();
+        assert_eq!(spans.len(), 4);
         assert!(spans.iter().all(|span| span.span_context.is_valid()));
     }
 }
 
-/// An exporter that fails in every call.
-#[derive(Debug)]
-struct Fails;
-
-fn no() -> OTelSdkResult {
-    Err(OTelSdkError::InternalFailure("not today".to_owned()))
-}
-
-impl SpanExporter for Fails {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        no()
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        no()
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        no()
-    }
-}
-
+/// The exporter fails in every call.
 #[test]
 fn flush_and_shutdown_report_the_exporters_errors() {
-    let world = world(|builder| builder.with_exporter(Fails));
-    tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
+    let fails = Calls(|_| Err(OTelSdkError::InternalFailure("not today".to_owned())));
+    let world = world(|builder| builder.with_exporter(fails));
+    world.roots("root", 1);
     let error = world.handle.flush(TIMEOUT).unwrap_err();
     assert!(error.to_string().contains("not today"), "{error}");
     assert!(world.handle.shutdown(TIMEOUT).is_err());
@@ -134,29 +96,19 @@ fn flush_and_shutdown_report_the_exporters_errors() {
     assert_eq!((stats.spans_exported, stats.spans_lost.export_failed), (0, 1));
 }
 
-/// Reports its drop, which happens when the exporter's thread ends.
-#[derive(Debug)]
-struct ReportsDrop(Mutex<std::sync::mpsc::Sender<()>>);
-
-impl SpanExporter for ReportsDrop {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        Ok(())
-    }
-}
-
-impl Drop for ReportsDrop {
-    fn drop(&mut self) {
-        let _ = self.0.lock().unwrap().send(());
-    }
-}
-
+/// The exporter is dropped when its thread ends.
 #[test]
 fn the_exporter_s_thread_ends_when_all_is_dropped() {
-    let (sender, ended) = channel();
-    let world = world(|builder| builder.with_exporter(ReportsDrop(Mutex::new(sender))));
-    tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
+    let (held, ended) = channel::<()>();
+    let world = world(|builder| {
+        builder.with_exporter(Exporting(move |_: Vec<SpanData>| {
+            let _ = &held;
+            Ok(())
+        }))
+    });
+    world.roots("root", 1);
     drop(world);
-    ended.recv_timeout(TIMEOUT).expect("the exporter's thread did not end");
+    assert_eq!(ended.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Disconnected), "the thread did not end");
 }
 
 /// A stored context stays usable when the layer is gone.
@@ -172,15 +124,6 @@ fn a_context_outlives_the_layer() {
     use opentelemetry::trace::TraceContextExt as _;
     kept.span().set_attribute(KeyValue::new("late", 1));
     assert!(kept.span().span_context().is_valid() && !kept.span().is_recording());
-}
-
-/// Calls the handle at each event.
-struct Asks(fn(&Handle), Handle);
-
-impl<S: tracing::Subscriber> Layer<S> for Asks {
-    fn on_event(&self, _: &tracing::Event<'_>, _: layer::Context<'_, S>) {
-        self.0(&self.1);
-    }
 }
 
 /// A layer may call the handle inside `on_event`, even during an export and on a scoped subscriber.
@@ -201,7 +144,8 @@ fn a_layer_may_ask_the_handle_in_an_event() {
         });
         let world = world(|builder| builder.with_exporter(hangs));
         let registry = Registry::default().with(world.astracer.layer.clone());
-        let dispatch = Dispatch::new(registry.with(Asks(ask, world.handle.clone())));
+        let handle = world.handle.clone();
+        let dispatch = Dispatch::new(registry.with(OnEvent(move |_: &Event<'_>| ask(&handle))));
         tracing::dispatcher::with_default(&dispatch, || {
             info_span!("root").in_scope(|| ());
             tracing::error!("the collector is away");
@@ -228,7 +172,7 @@ fn panic_with_it() -> ! {
 fn requests(world: World) -> World {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
-        tracing::dispatcher::with_default(&world.dispatch, || {
+        world.inside(|| {
             for _ in 0..2 {
                 info_span!("root", n = 1).in_scope(|| info_span!("child").in_scope(|| ()));
             }
@@ -258,164 +202,75 @@ fn a_policy_may_panic_with_what_panics_when_it_is_dropped() {
 fn a_function_that_chooses_may_panic_with_what_panics_when_it_is_dropped() {
     let world = requests(dropping(tail("error")));
     assert_eq!(world.handle.keep_where(|_| panic_with_it()), 0);
-    check_sums(&world.handle);
     assert_eq!(world.handle.keep_where(|_| true), 2, "they are back in the ring");
 }
 
-#[derive(Debug)]
-struct IdsPanic;
-
-impl IdGenerator for IdsPanic {
-    fn new_trace_id(&self) -> TraceId {
-        panic_with_it()
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        panic_with_it()
-    }
-}
-
+/// Ids that panic, and ids that a backend would merge two traces for, are replaced.
 #[test]
-fn a_generator_of_ids_may_panic_with_what_panics_when_it_is_dropped() {
-    let world = requests(world(|builder| builder.with_id_generator(IdsPanic)));
-    let spans = world.exported();
-    assert_eq!(spans.len(), 4);
-    assert!(spans.iter().all(|span| span.span_context.is_valid()));
-}
-
-/// The calls of an exporter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Call {
-    Export,
-    Flush,
-    ShutDown,
-}
-
-/// Panics in the first call of this kind.
-#[derive(Debug)]
-struct PanicsIn(Call, AtomicUsize);
-
-impl PanicsIn {
-    fn called(&self, call: Call) -> OTelSdkResult {
-        if call == self.0 && self.1.fetch_add(1, Ordering::Relaxed) == 0 {
-            panic_with_it();
-        }
-        Ok(())
-    }
-}
-
-impl SpanExporter for PanicsIn {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        self.called(Call::Export)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.called(Call::Flush)
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        self.called(Call::ShutDown)
+fn a_generator_of_ids_may_panic_or_draw_zeros() {
+    type Fixed = Ids<fn() -> TraceId, fn() -> SpanId>;
+    let panics: Fixed = Ids(|| panic_with_it(), || panic_with_it());
+    let zeros: Fixed = Ids(|| TraceId::INVALID, || SpanId::INVALID);
+    for ids in [panics, zeros] {
+        let spans = requests(world(|builder| builder.with_id_generator(ids))).exported();
+        assert_eq!(draw(&spans), "root n=1\n  child\nroot n=1\n  child\n");
+        assert!(spans.iter().all(|span| span.span_context.is_valid()));
     }
 }
 
 #[test]
 fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
-    for call in [Call::Export, Call::Flush, Call::ShutDown] {
-        let exporter = PanicsIn(call, AtomicUsize::new(0));
+    type Is = fn(&Call) -> bool;
+    let calls: [(Is, [bool; 2], u64); 3] = [
+        (|call| matches!(call, Call::Export(_)), [true, false], 4),
+        (|call| matches!(call, Call::Flush), [true, false], 0),
+        (|call| matches!(call, Call::ShutDown(_)), [false, true], 0),
+    ];
+    for (is_it, fails, lost) in calls {
+        let has_panicked = AtomicBool::new(false);
+        let exporter = Calls(move |call| {
+            if is_it(&call) && !has_panicked.swap(true, Ordering::Relaxed) {
+                panic_with_it();
+            }
+            Ok(())
+        });
         // No batch leaves before the flush, which must report its outcome, however long this thread
         // is not scheduled.
         let world = world(|builder| builder.with_exporter(exporter).with_batch_delay(TIMEOUT));
         let world = requests(world);
         let flushed = world.handle.flush(TIMEOUT);
-        assert_eq!(flushed.is_err(), call != Call::ShutDown, "{call:?}: {flushed:?}");
         // The exporter's thread continues.
         let world = requests(world);
         world.handle.flush(TIMEOUT).unwrap();
         let down = world.handle.shutdown(TIMEOUT);
-        assert_eq!(down.is_err(), call == Call::ShutDown, "{call:?}: {down:?}");
+        assert_eq!([flushed.is_err(), down.is_err()], fails, "{flushed:?} {down:?}");
         let stats = world.handle.stats();
-        let lost = if call == Call::Export { 4 } else { 0 };
-        assert_eq!((stats.spans_exported, stats.spans_lost.export_failed), (8 - lost, lost), "{call:?}");
+        assert_eq!((stats.spans_exported, stats.spans_lost.export_failed), (8 - lost, lost));
         assert_eq!(stats.spans_waiting, 0);
-    }
-}
-
-/// An id generator that traces in each call.
-#[derive(Debug, Default)]
-struct IdsTrace(AtomicU64);
-
-impl IdsTrace {
-    fn next(&self) -> u64 {
-        info_span!("in the generator", n = 1).in_scope(|| tracing::info!("an id is drawn"));
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
-
-impl IdGenerator for IdsTrace {
-    fn new_trace_id(&self) -> TraceId {
-        TraceId::from(u128::from(self.next()))
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        SpanId::from(self.next())
     }
 }
 
 #[test]
 fn a_generator_of_ids_that_traces_ends() {
-    let world = requests(world(|builder| builder.with_id_generator(IdsTrace::default())));
+    let ids = ids(|_| info_span!("in the generator", n = 1).in_scope(|| tracing::info!("an id is drawn")));
+    let world = requests(world(|builder| builder.with_id_generator(ids)));
     let spans = world.exported();
-    assert_eq!(spans.iter().filter(|span| ["root", "child"].contains(&&*span.name)).count(), 4);
+    assert_eq!([named(&spans, "root").len(), named(&spans, "child").len()], [2; 2]);
     let stats = world.handle.stats();
     assert_eq!((stats.spans_open, stats.spans_made), (0, spans.len() as u64));
 }
 
-#[derive(Debug)]
-struct Zeros;
-
-impl IdGenerator for Zeros {
-    fn new_trace_id(&self) -> TraceId {
-        TraceId::INVALID
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        SpanId::INVALID
-    }
-}
-
-/// A backend would merge two traces with the invalid id 0.
+/// The destination reports far more spans than there are: their sum overflows.
 #[test]
-fn invalid_ids_are_replaced() {
-    let world = requests(world(|builder| builder.with_id_generator(Zeros)));
-    let spans = world.exported();
-    assert_eq!(draw(&spans), "root n=1\n  child\nroot n=1\n  child\n");
-    assert!(spans.iter().all(|span| span.span_context.is_valid()));
-}
-
-/// Reports far more spans than there are: their sum overflows.
-#[derive(Debug)]
-struct CountsAnything;
-
-impl Destination for CountsAnything {
-    fn deliver(&self, _: &[Span<'_>]) -> DeliveryReport {
+fn an_exporter_s_counts_may_be_anything() {
+    let report = |_: &[Span<'_>]| {
         let mut report = DeliveryReport::default();
         report.lost.add(ErrorKind::BadRequest, u64::MAX);
         report.lost.add(ErrorKind::TooLarge, 5);
         report
-    }
-
-    fn counter(&self) -> Counter {
-        panic_with_it()
-    }
-
-    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
-        Ok(())
-    }
-}
-
-#[test]
-fn an_exporter_s_counts_may_be_anything() {
-    let world = requests(world(|builder| builder.with_destination(CountsAnything)));
+    };
+    let destination = Delivering(report, || panic_with_it());
+    let world = requests(world(|builder| builder.with_destination(destination)));
     assert!(world.handle.flush(TIMEOUT).unwrap_err().is_export_failure());
     let stats = world.handle.stats();
     assert_eq!((stats.spans_lost.export_failed, stats.spans_lost.total(), stats.spans_waiting), (4, 4, 0));

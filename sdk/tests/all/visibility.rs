@@ -1,48 +1,22 @@
 //! Spans below a dropped root, visible and disabled. Each test has a row in docs/tracing-layer.md.
 
-use std::sync::{Arc, Mutex};
-
 use astracer_sdk::DroppedSpans;
 use astracer_testing::{SplitMix, size};
 use opentelemetry::trace::TraceContextExt as _;
-use tracing::span::{Attributes, Id};
-use tracing::{Dispatch, Event, Span, Subscriber, info, info_span};
+use tracing::{Dispatch, Span, info, info_span};
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
-use crate::late::{check_sums, dropping, tail};
-use crate::late_ring::all_leave;
-use crate::support::{DocumentRow, World, draw, one, world};
-
-/// Another layer. It collects its spans, and the current span at each event.
-#[derive(Clone, Default)]
-struct Other(Arc<Mutex<Seen>>);
-
-#[derive(Default)]
-struct Seen {
-    spans: Vec<&'static str>,
-    events: Vec<Option<&'static str>>,
-}
-
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Other {
-    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-        self.0.lock().unwrap().spans.push(attributes.metadata().name());
-    }
-
-    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
-        let span = cx.event_span(event).map(|span| span.name());
-        self.0.lock().unwrap().events.push(span);
-    }
-}
+use crate::late::{all_leave, dropping, tail};
+use crate::support::{DocumentRow, Seen, World, draw, one, world};
 
 /// Our layer, which keeps the first of two roots, with another layer beside it. Calls `f` with a
 /// kept span, inside a dropped root.
-fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> (World, Other) {
+fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> (World, Seen) {
     let world =
         world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(dropped_spans));
-    let other = Other::default();
+    let other = Seen::default();
     let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()).with(other.clone()));
     tracing::dispatcher::with_default(&dispatch, || {
         let kept = info_span!("kept");
@@ -63,7 +37,7 @@ fn a_span_exists_for_all_other_layers_or_none() {
             assert_eq!(info_span!("plain").is_disabled(), dropped_spans == DroppedSpans::Disabled);
             assert!(!info_span!("client", otel.kind = "client").is_disabled());
         });
-        assert_eq!(other.0.lock().unwrap().spans, expected);
+        assert_eq!(other.spans(), expected);
     }
 }
 
@@ -75,9 +49,9 @@ fn in_a_vec_another_layer_makes_the_spans_visible() {
     let metadata = span.metadata().unwrap();
     let world = world(|builder| builder.with_dropped_spans(DroppedSpans::Disabled));
     let layer = || world.astracer.layer.clone().boxed();
-    let alone = Dispatch::new(Registry::default().with(vec![layer()]).with(Other::default()));
+    let alone = Dispatch::new(Registry::default().with(vec![layer()]).with(Seen::default()));
     assert!(alone.register_callsite(metadata).is_sometimes());
-    let beside = Dispatch::new(Registry::default().with(vec![layer(), Other::default().boxed()]));
+    let beside = Dispatch::new(Registry::default().with(vec![layer(), Seen::default().boxed()]));
     assert!(beside.register_callsite(metadata).is_always());
 }
 
@@ -102,7 +76,7 @@ fn events_reach_other_layers() {
     for (dropped_spans, around) in [(DroppedSpans::Visible, "below"), (DroppedSpans::Disabled, "dropped")] {
         let (_, other) =
             below_dropped(dropped_spans, |_, _| info_span!("below").in_scope(|| info!("an event")));
-        assert_eq!(other.0.lock().unwrap().events, [Some(around)]);
+        assert_eq!(other.events(), [Some(around)]);
     }
 }
 
@@ -281,10 +255,9 @@ fn a_layer_removed_by_reload_frees_its_slots() {
         drop(open);
         assert_eq!(open_traces(), 1);
     });
-    tracing::dispatcher::with_default(&world.dispatch, || all_leave(&world));
+    world.inside(|| all_leave(&world));
     let stats = world.handle.stats();
     assert_eq!((stats.tail.traces_given_up.late, stats.spans_open), (TRACES as u64, 0));
-    check_sums(&world.handle);
 }
 
 /// The thread exits the span when the layer that entered it is gone, with another layer in its

@@ -162,7 +162,7 @@ fn a_weight_that_is_unknown_is_not_written() {
             let world = world(|builder| {
                 builder.with_sampler(sampler.parse().unwrap()).with_cap(cap.parse().unwrap())
             });
-            with_default(&world.dispatch, || (0..100).for_each(|_| info_span!("a").in_scope(|| ())));
+            world.inside(|| (0..100).for_each(|_| info_span!("a").in_scope(|| ())));
             let _ = world.handle.flush(TIMEOUT);
             let spans = world.collector.spans();
             let has_weight = |state: &TraceState| state.header().contains("th:");

@@ -5,18 +5,16 @@
 //! and received: see `interop` in tests/data/README.md.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 
 use astracer_samplers::Threshold;
 use astracer_samplers::tracestate::OtMember;
 use astracer_sdk::{AstracerSampler, ParentDecision};
+use astracer_testing::Ids;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
-use opentelemetry::trace::{
-    Span as _, SpanContext, TraceContextExt as _, TraceFlags, Tracer as _, TracerProvider as _,
-};
+use opentelemetry::trace::{Span as _, SpanContext, TraceContextExt as _, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{IdGenerator, Sampler, SdkTracerProvider, SpanData};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData};
 use tracing::info_span;
 
 use crate::support::{World, one, world};
@@ -46,29 +44,13 @@ fn sent(headers: &Headers) -> (String, String) {
 fn call(world: &World, received: &dyn Extractor) -> Headers {
     let propagator = world.astracer.propagator();
     let mut sent = Headers::new();
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let _remote = propagator.extract_with_context(&Context::new(), received).attach();
         let _root = info_span!("root").entered();
         let _child = info_span!("child").entered();
         propagator.inject_context(&Context::current(), &mut sent);
     });
     sent
-}
-
-/// Ascending ids, which are not random.
-#[derive(Debug)]
-struct Counting(Mutex<u128>);
-
-impl IdGenerator for Counting {
-    fn new_trace_id(&self) -> TraceId {
-        let mut next = self.0.lock().unwrap();
-        *next += 1;
-        TraceId::from(*next)
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        SpanId::from(0xaau64)
-    }
 }
 
 #[test]
@@ -163,35 +145,17 @@ fn several_tracestate_headers_are_one() {
     assert_eq!(sent(&call(&world(|builder| builder), &Several)).1, "a=1,ot=th:8,b=2");
 }
 
-#[test]
-fn traces_that_begin_here_say_whether_their_ids_are_random() {
-    let none = Headers::new();
-    for (sampler, sampled) in [("always", 1), ("never", 0)] {
-        let sampler = || sampler.parse().unwrap();
-        let random = world(|builder| builder.with_sampler(sampler()));
-        assert_eq!(sent(&call(&random, &none)).0, format!("0{}", 2 + sampled));
-        let ids = || Counting(Mutex::new(0));
-        let counting = world(|builder| builder.with_sampler(sampler()).with_id_generator(ids()));
-        assert_eq!(sent(&call(&counting, &none)).0, format!("0{sampled}"));
-        let promised = world(|builder| builder.with_sampler(sampler()).with_random_id_generator(ids()));
-        assert_eq!(sent(&call(&promised, &none)).0, format!("0{}", 2 + sampled));
-        for span in random.exported() {
-            assert_eq!(span.span_context.trace_flags(), TraceFlags::new(3));
-        }
-    }
-}
-
 fn attributes(span: &SpanData) -> BTreeMap<&str, &Value> {
     span.attributes.iter().map(|attribute| (attribute.key.as_str(), &attribute.value)).collect()
 }
 
 #[test]
 fn a_kept_root_says_how_it_was_decided_if_asked() {
-    for (sampler, reason, weight) in [
-        ("ratio:1", "ratio", Some(1.0)),
-        ("bump:lambda=10", "bump", Some(1.0)),
-        ("always", "always", Some(1.0)),
-        ("bucket:capacity=5,rate=1", "token_bucket", None),
+    for (sampler, reason, weight, state) in [
+        ("ratio:1", "ratio", Some(1.0), "ot=th:0"),
+        ("bump:lambda=10", "bump", Some(1.0), "ot=th:0"),
+        ("always", "always", Some(1.0), ""),
+        ("bucket:capacity=5,rate=1", "token_bucket", None, ""),
     ] {
         let asked =
             world(|builder| builder.with_sampler(sampler.parse().unwrap()).with_sampling_attributes(true));
@@ -209,7 +173,9 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
         assert_eq!(number("sampler.param"), weight.map(Value::F64), "{sampler}");
         let plain = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
         let spans = plain.run(|| info_span!("root").in_scope(|| ()));
-        assert!(one(&spans, "root").attributes.is_empty());
+        let root = one(&spans, "root");
+        assert!(root.attributes.is_empty());
+        assert_eq!(root.span_context.trace_state().header(), state, "{sampler}");
     }
 }
 
@@ -219,7 +185,7 @@ fn the_adjusted_count_is_the_reciprocal_of_the_probability() {
     let world = world(|builder| {
         builder
             .with_sampler("ratio:0.25".parse().unwrap())
-            .with_id_generator(Counting(Mutex::new(0xc0_0000_0000_0000)))
+            .with_id_generator(Ids(|| TraceId::from(0xc0_0000_0000_0000_u128), || SpanId::from(0xaa_u64)))
             .with_sampling_attributes(true)
     });
     let spans = world.run(|| info_span!("root").in_scope(|| ()));

@@ -6,8 +6,7 @@ use std::fmt;
 use astracer_sdk::{
     Builder, ContextMode, DroppedSpans, Key, OpenTelemetrySpanExt as _, SetParentError, Start,
 };
-use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
-use opentelemetry::{Context, TraceFlags};
+use astracer_testing::remote_parent;
 use tracing::info_span;
 
 use crate::allocations::count;
@@ -17,33 +16,22 @@ fn at_once(builder: Builder) -> Builder {
     builder.with_start(Start::AtOnce)
 }
 
-fn remote(sampled: bool) -> Context {
-    let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-    Context::new().with_remote_span_context(SpanContext::new(
-        7.into(),
-        8.into(),
-        flags,
-        true,
-        TraceState::NONE,
-    ))
-}
-
 #[test]
 fn a_parent_is_the_one_that_is_attached_and_cannot_be_set() {
     let world = world(|builder| at_once(builder.with_sampler("never".parse().unwrap())));
     let spans = world.run(|| {
-        let guard = remote(true).attach();
+        let guard = remote_parent(7, true).attach();
         let span = info_span!("request", otel.kind = "server");
         drop(guard);
-        assert_eq!(span.set_parent(remote(false)), Err(SetParentError::AlreadyStarted));
+        assert_eq!(span.set_parent(remote_parent(7, false)), Err(SetParentError::AlreadyStarted));
         span.in_scope(|| info_span!("child").in_scope(|| ()));
-        let guard = remote(false).attach();
+        let guard = remote_parent(7, false).attach();
         info_span!("dropped by the caller").in_scope(|| ());
         drop(guard);
         info_span!("dropped by the sampler").in_scope(|| ());
     });
     let request = one(&spans, "request");
-    assert!(request.parent_span_is_remote && request.parent_span_id == 8.into());
+    assert!(request.parent_span_is_remote && request.parent_span_id == 5.into());
     assert_eq!(request.span_context.trace_id(), 7.into());
     assert_eq!(draw(&spans), "request\n  child\n");
     let stats = world.handle.stats();
@@ -104,7 +92,7 @@ fn allocations(mode: ContextMode, key: Key) -> u64 {
         span.in_scope(|| info_span!("child", n = 6).in_scope(|| tracing::info!("an event")));
     };
     let mut last = 0;
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         for _ in 0..50 {
             last = count(request);
         }

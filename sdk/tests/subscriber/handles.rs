@@ -18,7 +18,7 @@ use crate::support::{draw, one, world};
 #[test]
 fn no_id_is_reused() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         let ids: HashSet<Id> = (0..100_000).filter_map(|_| info_span!("one of many").id()).collect();
         assert_eq!(ids.len(), 100_000);
     });
@@ -176,7 +176,7 @@ fn a_leaked_guard_keeps_a_span_open() {
             let mut root = Some(info_span!("root"));
             std::thread::scope(|scope| {
                 let inside = || {
-                    tracing::dispatcher::with_default(&world.dispatch, || {
+                    world.inside(|| {
                         std::mem::forget(root.as_ref().unwrap().enter());
                         drop(info_span!("child"));
                         if is_dropped_inside {
@@ -200,13 +200,12 @@ fn a_leaked_guard_keeps_a_span_open() {
 fn a_leaked_guard_keeps_no_span_of_a_registry_open() {
     let world = world(|builder| builder);
     let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
-    let inside = || {
-        tracing::dispatcher::with_default(&dispatch, || {
-            let root = info_span!("root");
-            std::mem::forget(root.enter());
-            drop(info_span!("child"));
-        });
+    let leaks = || {
+        let root = info_span!("root");
+        std::mem::forget(root.enter());
+        drop(info_span!("child"));
     };
+    let inside = || tracing::dispatcher::with_default(&dispatch, leaks);
     std::thread::scope(|scope| scope.spawn(inside).join().unwrap());
     assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
@@ -244,34 +243,21 @@ impl Layer<AstracerSubscriber> for SeenCloses {
     }
 }
 
+/// A service that chooses its subscriber at start boxes its layers, and a boxed layer does not
+/// learn which subscriber it is in. A shared layer serves under one dispatcher, and then under
+/// another.
 #[test]
-fn a_filter_sees_each_close_once() {
+fn a_filter_sees_each_close_once_per_dispatcher() {
+    type Subscriber = dyn tracing::Subscriber + Send + Sync;
     let world = world(|builder| builder);
     let seen = SeenCloses::default();
-    sees_each_close_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
-}
-
-/// A service that chooses its subscriber at start boxes its layers. A boxed layer does not learn
-/// which subscriber it is in.
-#[test]
-fn a_boxed_filter_sees_each_close_once() {
-    let world = world(|builder| builder);
-    let seen = SeenCloses::default();
-    let boxed: Box<dyn tracing::Subscriber + Send + Sync> =
-        Box::new(world.astracer.subscriber().with_filter(seen.clone()));
-    sees_each_close_once(&seen, boxed.into());
-}
-
-/// A shared layer serves under one dispatcher, and then under another.
-#[test]
-fn a_shared_filter_sees_each_close_once_per_dispatcher() {
-    let world = world(|builder| builder);
-    let seen = SeenCloses::default();
-    let shared: Arc<dyn tracing::Subscriber + Send + Sync> =
-        Arc::new(world.astracer.subscriber().with_filter(seen.clone()));
-    sees_each_close_once(&seen, Dispatch::new(shared.clone()));
-    seen.0.lock().unwrap().clear();
-    sees_each_close_once(&seen, Dispatch::new(shared));
+    let filtered = || world.astracer.subscriber().with_filter(seen.clone());
+    let boxed: Box<Subscriber> = Box::new(filtered());
+    let shared: Arc<Subscriber> = Arc::new(filtered());
+    for dispatch in [filtered().into(), boxed.into(), Dispatch::new(shared.clone()), Dispatch::new(shared)] {
+        sees_each_close_once(&seen, dispatch);
+        seen.0.lock().unwrap().clear();
+    }
 }
 
 fn sees_each_close_once(seen: &SeenCloses, dispatch: Dispatch) {
@@ -366,7 +352,7 @@ fn subscribers_on_one_thread_keep_their_spans_apart() {
 #[test]
 fn a_span_is_current_where_it_was_entered_last() {
     let world = world(|builder| builder.with_open_bytes_max(0));
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    world.inside(|| {
         assert!(Span::current().is_none());
         // A span without an entry, and without a span above.
         let lost = info_span!("lost").entered();
@@ -426,16 +412,14 @@ fn a_suppressed_span_is_current_inside() {
 /// the decision on.
 #[test]
 fn below_a_dropped_root_everything_is_refused() {
-    let world = world(|builder| {
-        builder.with_sampler("never".parse().unwrap()).with_dropped_spans(DroppedSpans::Disabled)
-    });
-    tracing::dispatcher::with_default(&world.dispatch, || {
-        let root = info_span!("root").entered();
-        assert!(!root.is_disabled());
-        assert!(info_span!("child").is_disabled());
-        assert!(!info_span!("client", otel.kind = "client").is_disabled());
-        assert!(!tracing::enabled!(tracing::Level::ERROR));
-        drop(root);
+    let never = "never".parse().unwrap();
+    let world = world(|builder| builder.with_sampler(never).with_dropped_spans(DroppedSpans::Disabled));
+    world.inside(|| {
+        info_span!("root").in_scope(|| {
+            assert!(info_span!("child").is_disabled());
+            assert!(!info_span!("client", otel.kind = "client").is_disabled());
+            assert!(!tracing::enabled!(tracing::Level::ERROR));
+        });
         assert!(tracing::enabled!(tracing::Level::ERROR));
     });
     assert_eq!(world.handle.stats().refusals, 1);

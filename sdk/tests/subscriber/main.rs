@@ -1,6 +1,5 @@
 //! The tests of the layer with our subscriber as the base, and tests of the subscriber alone.
 
-#![cfg(feature = "enabled")]
 // The rows of the document's tables are used only in the other binary.
 #![allow(dead_code)]
 
@@ -34,10 +33,6 @@ mod handed_over;
 mod handles;
 #[path = "../all/late.rs"]
 mod late;
-#[path = "../all/late_bounds.rs"]
-mod late_bounds;
-#[path = "../all/late_lingering_roots.rs"]
-mod late_lingering_roots;
 #[path = "../all/late_requests.rs"]
 mod late_requests;
 #[path = "../all/late_ring.rs"]

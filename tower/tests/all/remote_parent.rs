@@ -149,7 +149,7 @@ fn a_request_without_a_caller_begins_a_trace() {
     for header in ["x-unrelated", "traceparent"] {
         // A header that cannot be parsed is ignored.
         let request = Request::builder().header(header, "nonsense").body(()).unwrap();
-        tracing::dispatcher::with_default(&world.dispatch, || serve(request, &layer));
+        world.inside(|| serve(request, &layer));
     }
     assert_eq!(world.exported().len(), 4);
     assert_eq!(world.handle.stats().roots_kept, 4);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use astracer_sdk::{
     Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Start, Stats, Tail, WeakHandle,
 };
-use astracer_testing::{SplitMix, wait_until};
+use astracer_testing::{SplitMix, sums, wait_until};
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -286,17 +286,6 @@ fn flush_while_it_proceeds(Astracer { handle, .. }: &Astracer, seed: u64) {
         assert!(proceeds, "seed {seed}: {error}: {before} spans were exported before, now {stats:?}");
         before = stats.spans_exported;
     }
-}
-
-/// The spans made, and those in all states together; the same for traces.
-fn sums(stats: &Stats) -> [(u64, u64); 2] {
-    let late = &stats.tail;
-    let spans = stats.spans_exported + stats.spans_lost.total() + stats.spans_open + stats.spans_waiting;
-    let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
-    [
-        (stats.spans_made, spans + late.spans_held + late.spans_given_up.total()),
-        (stats.traces_made, traces + late.traces_held + late.traces_given_up.total()),
-    ]
 }
 
 /// Checks made = exported + lost + open + held + given up, for spans and for traces. Only ended

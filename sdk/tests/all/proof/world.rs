@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use astracer_samplers::Nanos;
 use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, Stats, Tail};
+use astracer_testing::sums;
 use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
 use opentelemetry::trace::{
     SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, TracerProvider as _,
@@ -121,14 +122,20 @@ impl World {
             (Base::Subscriber, _) => Dispatch::new(astracer.subscriber().with_filter(LevelFilter::INFO)),
         };
         let dispatches = (0..setup.subscribers).map(dispatch).collect();
-        let propagator = astracer.propagator();
-        let subject = Subject::Ours { base, astracer, collector, clock: hand, bridge: setup.bridge };
+        World::of(
+            setup,
+            dispatches,
+            Subject::Ours { base, astracer, collector, clock: hand, bridge: setup.bridge },
+        )
+    }
+
+    fn of(setup: Setup, dispatches: Vec<Dispatch>, subject: Subject) -> World {
         World {
             dispatches,
             subject,
             has_contexts: setup.context != ContextMode::Off,
             is_cramped: setup.is_cramped(),
-            propagator,
+            propagator: Astracer::builder().build().unwrap().propagator(),
             steps: AtomicU64::new(0),
         }
     }
@@ -142,16 +149,7 @@ impl World {
             .build();
         let dispatches =
             (0..setup.subscribers).map(|_| on_registry!(stock_layer(&provider), setup.filter)).collect();
-        let propagator = Astracer::builder().build().unwrap().propagator();
-        let subject = Subject::Stock { collector, _provider: provider };
-        World {
-            dispatches,
-            subject,
-            has_contexts: setup.context != ContextMode::Off,
-            is_cramped: setup.is_cramped(),
-            propagator,
-            steps: AtomicU64::new(0),
-        }
+        World::of(setup, dispatches, Subject::Stock { collector, _provider: provider })
     }
 
     pub(crate) fn reference(setup: Setup, kind: Kind) -> World {
@@ -164,15 +162,7 @@ impl World {
         };
         let (layers, book) = Reference::new(rules, setup.subscribers, setup.late);
         let dispatches = layers.into_iter().map(|layer| on_registry!(layer, setup.filter)).collect();
-        let propagator = Astracer::builder().build().unwrap().propagator();
-        World {
-            dispatches,
-            subject: Subject::Reference { book },
-            has_contexts: setup.context != ContextMode::Off,
-            is_cramped: setup.is_cramped(),
-            propagator,
-            steps: AtomicU64::new(0),
-        }
+        World::of(setup, dispatches, Subject::Reference { book })
     }
 
     /// Advances the clock by one step. Returns the number of steps so far.
@@ -234,19 +224,7 @@ impl World {
                 if tail.policies.is_empty() {
                     return None;
                 }
-                let spans =
-                    stats.spans_exported + stats.spans_lost.total() + stats.spans_open + stats.spans_waiting;
-                let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
-                assert_eq!(
-                    stats.spans_made,
-                    spans + tail.spans_held + tail.spans_given_up.total(),
-                    "{stats:?}"
-                );
-                assert_eq!(
-                    stats.traces_made,
-                    traces + tail.traces_held + tail.traces_given_up.total(),
-                    "{stats:?}"
-                );
+                assert!(sums(&stats).iter().all(|(made, all)| made == all), "{stats:?}");
                 let given_up = tail.spans_given_up.iter().zip(tail.traces_given_up.iter());
                 let mut reasons = given_up.map(|((_, spans), (_, traces))| (spans, traces));
                 Some(Counts {
@@ -323,10 +301,9 @@ impl World {
         let stats = astracer.handle.stats();
         let spans = (stats.spans_made, stats.spans_exported, stats.spans_open);
         let losses = (stats.spans_waiting, stats.spans_lost.total(), stats.spans_lost.shut_down);
-        let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+        let [_, (_, traces)] = sums(&stats);
         let Stats { tail, .. } = &stats;
         let late = tail.spans_held + tail.spans_given_up.total();
-        let traces = traces + tail.traces_held + tail.traces_given_up.total();
         // Spans of an open recorded trace wait until its root ends.
         let gathered = stats.spans_waiting;
         if tail.traces_open == 0 && gathered > 0 {
@@ -344,12 +321,7 @@ impl World {
     pub(crate) fn account_whatever_was_lost(&self, exported: u64) -> Result<(), String> {
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
         let stats = astracer.handle.stats();
-        let Stats { tail, .. } = &stats;
-        let spans = stats.spans_exported + stats.spans_lost.total() + stats.spans_open;
-        let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
-        let spans = spans + tail.spans_held + tail.spans_given_up.total();
-        let traces = traces + tail.traces_held + tail.traces_given_up.total();
-        let is_exact = (stats.spans_made, stats.traces_made) == (spans, traces);
+        let is_exact = sums(&stats).iter().all(|(made, all)| made == all);
         if is_exact && stats.spans_exported == exported && stats.spans_waiting == 0 && stats.spans_open == 0 {
             Ok(())
         } else {
