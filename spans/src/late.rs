@@ -279,10 +279,11 @@ impl LateTraces {
     ) -> Option<(KeepReason, Option<Threshold>)> {
         let header = &trace.header;
         let randomness = header.state.randomness().unwrap_or_else(|| weight::of_trace_id(header.trace_id));
-        let shape = if self.is_shaped { shape::of(&trace.buffer) } else { 0 };
-        let view = PolicyView { trace: self.view(trace), own: if has_time { &self.parts.own } else { &[] } };
-        let (decided, threshold) =
-            self.sampler().decide_by_chance(&view.submitted(trace.key, now, shape), randomness);
+        let own: &[OwnPolicy] = if has_time { &self.parts.own } else { &[] };
+        let view = PolicyView { trace: self.view(trace), own };
+        let shape = if self.is_shaped { shape::of(view.trace.spans) } else { 0 };
+        let submitted = view.submitted(trace.key, now, (shape, trace.buffer.bytes_used()));
+        let (decided, threshold) = self.sampler().decide_by_chance(&submitted, randomness);
         match decided {
             Decided::Kept(place) => return Some((KeepReason::policy(place), threshold)),
             Decided::Refused(place) => trace.refused_by = Some(KeepReason::policy(place)),
@@ -318,10 +319,10 @@ impl LateTraces {
         if weighing == Weighing::Never || buffer.bytes_used() >= self.parts.in_part.1 {
             return;
         }
-        let trace = TailTrace { header, buffer, clock: &self.clock, key: "", severity, nanos };
+        let trace = TailTrace { spans: buffer.view(header), clock: &self.clock, key: "", severity, nanos };
         // The service's own functions are not asked, since no threshold follows from them.
         let view = PolicyView { trace, own: &[] };
-        let threshold = self.sampler().threshold(&view.submitted(key, now(), 0));
+        let threshold = self.sampler().threshold(&view.submitted(key, now(), (0, buffer.bytes_used())));
         let Some(threshold) = threshold.filter(|late| *late < own && allows(weighing, *late)) else { return };
         header.state = header.state.with_threshold(Some(threshold));
         header.is_reweighed = true;
@@ -334,8 +335,7 @@ impl LateTraces {
 
     fn view<'a>(&'a self, trace: &'a ProvisionalTrace) -> TailTrace<'a> {
         TailTrace {
-            header: &trace.header,
-            buffer: &trace.buffer,
+            spans: trace.buffer.view(&trace.header),
             clock: &self.clock,
             key: self.sampler().key_text(trace.key).unwrap_or_default(),
             severity: trace.severity,

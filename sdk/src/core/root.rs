@@ -26,7 +26,7 @@ use crate::table::{
 };
 use astracer_spans::clock::Ticks;
 use astracer_spans::memory_budget::Use;
-use astracer_spans::record::{Attribute, Body, Fields, Memory};
+use astracer_spans::record::{Attribute, Body, Fields, MemoryView};
 use astracer_spans::stats::{Counted, Loss};
 use astracer_spans::thread;
 use astracer_spans::traces::{TraceRef, Traces};
@@ -250,14 +250,14 @@ impl Core {
             Known::Body(None) => of_root(Root::new(metadata.name(), &Pairs(&[]))),
             Known::Body(Some(body)) => {
                 let name = body.detail.name.map_or(metadata.name(), |name| body.memory.text(name));
-                of_root(Root::new(name, &KnownFields(&body.attributes, &body.memory)))
+                of_root(Root::new(name, &KnownFields(&body.attributes, body.memory.view())))
             }
             Known::Attributes(attributes) => Fields::borrow(|fields| {
                 let settings = self.settings();
                 let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
                 attributes.record(&mut Wanted { key: &decider.key, visitor });
                 let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
-                of_root(Root::new(name, &KnownFields(&fields.attributes, &fields.memory)))
+                of_root(Root::new(name, &KnownFields(&fields.attributes, fields.memory.view())))
             }),
         }
     }
@@ -417,9 +417,10 @@ impl key::Attributes for Copied {
 
 impl Copied {
     fn of(body: &Body) -> Self {
+        let memory = body.memory.view();
         let text = |attribute: &Attribute| {
-            let value = attribute.text(&body.memory)?.into_owned();
-            Some((attribute.name(&body.memory).into_owned(), value))
+            let value = attribute.text(memory)?.into_owned();
+            Some((attribute.name(memory).into_owned(), value))
         };
         Copied {
             name: body.detail.name.map(|name| body.memory.text(name).to_owned()),
@@ -428,11 +429,11 @@ impl Copied {
     }
 }
 
-struct KnownFields<'a>(&'a [Attribute], &'a Memory);
+struct KnownFields<'a>(&'a [Attribute], MemoryView<'a>);
 
 impl key::Attributes for KnownFields<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let KnownFields(attributes, memory) = self;
+        let KnownFields(attributes, memory) = *self;
         attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
     }
 }

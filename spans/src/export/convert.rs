@@ -13,7 +13,8 @@ use tracing_core::Metadata;
 
 use crate::clock::{Anchor, Anchors, Clock, Ticks};
 use crate::record::{
-    Batch, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, Status, TraceView,
+    Batch, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, SpanView, Status, TraceView,
+    split,
 };
 use crate::thread::ThreadNames;
 use crate::trace_state::State;
@@ -40,9 +41,6 @@ pub struct Converter {
     anchors: Anchors,
     extras: Extras,
     attributes_max: usize,
-    /// The most attributes that we add to a span of the head sampler, so that its list is allocated
-    /// once.
-    added_max: usize,
     source: Source,
     /// The names of the reasons for late keeping, by
     /// [`KeepReason::index`](crate::record::KeepReason::index).
@@ -96,31 +94,23 @@ impl Texts {
     }
 }
 
-/// A record's start, end and index. Spans are exported in this order: see [`set_order`].
+/// A span's start, end and index. Spans are exported in this order. Among those that started at the
+/// same tick, the one that ended later is the ancestor; those that also ended at the same tick stay
+/// in the order of their ends.
 type Begin = (Ticks, Reverse<Ticks>, usize);
-
-/// The index of a record, and where its parts begin in their lists.
-#[derive(Clone, Copy, Debug)]
-struct Positions {
-    record: usize,
-    attributes: usize,
-    detail: usize,
-    events: usize,
-    event_attributes: usize,
-    links: usize,
-}
 
 /// Memory that the conversion of each trace reuses.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    positions: Vec<Positions>,
+pub struct Scratch<'a> {
+    spans: Vec<SpanView<'a>>,
     order: Vec<Begin>,
 }
 
 /// A trace during its conversion.
 #[derive(Clone, Copy)]
 struct Trace<'a> {
-    view: TraceView<'a>,
+    header: &'a Header,
+    memory: MemoryView<'a>,
     state: &'a str,
     threads: &'a ThreadNames,
     anchor: Anchor,
@@ -134,14 +124,7 @@ impl Converter {
         reasons: Arc<[Box<str>]>,
     ) -> Self {
         let attributes_max = limits.attributes as usize;
-        let Extras { location, threads, level, target, inactivity } = extras;
-        let count = |on: bool, attributes: usize| if on { attributes } else { 0 };
-        let added_max = count(location, 3)
-            + count(threads, 2)
-            + count(level, 1)
-            + count(target, 1)
-            + count(inactivity, 2);
-        Converter { anchors: Anchors::new(clock), extras, attributes_max, added_max, source, reasons }
+        Converter { anchors: Anchors::new(clock), extras, attributes_max, source, reasons }
     }
 
     pub fn source(&self) -> &Source {
@@ -158,46 +141,42 @@ impl Converter {
         &'a self,
         (view, state): (TraceView<'a>, &'a str),
         texts: &'a Texts,
-        scratch: &mut Scratch,
+        scratch: &mut Scratch<'a>,
         out: &mut Vec<Span<'a>>,
     ) {
-        let anchor = self.anchors.of(view.header.began);
-        set_positions(&mut scratch.positions, &view);
-        set_order(&mut scratch.order, &view);
-        let trace = Trace { view, state, threads: &texts.threads, anchor };
-        let spans = scratch.order.iter().map(|(.., place)| self.span(scratch.positions[*place], trace));
-        out.extend(spans);
+        let TraceView { header, memory, .. } = view;
+        let trace =
+            Trace { header, memory, state, threads: &texts.threads, anchor: self.anchors.of(header.began) };
+        let Scratch { spans, order } = scratch;
+        spans.clear();
+        spans.extend(view.spans());
+        order.clear();
+        let begins = spans.iter().map(|span| (span.record.start, Reverse(span.record.end)));
+        order.extend(begins.enumerate().map(|(place, (start, end))| (start, end, place)));
+        order.sort_unstable();
+        out.extend(order.iter().map(|(.., place)| self.span(spans[*place], trace)));
     }
 
-    fn span<'a>(&'a self, at: Positions, trace: Trace<'a>) -> Span<'a> {
-        let TraceView { header, memory, .. } = trace.view;
-        let record = &trace.view.records[at.record];
+    fn span<'a>(&'a self, span: SpanView<'a>, trace: Trace<'a>) -> Span<'a> {
+        let Trace { header, memory, .. } = trace;
+        let SpanView { record, detail, .. } = span;
         #[cfg(test)]
         assert_ne!(record.metadata.name(), "the converter panics");
-        let detail = if record.has_detail() { trace.view.details.get(at.detail) } else { None };
-        let name = detail.and_then(|detail| detail.name);
         let (status, status_message) = match detail.map_or(Status::Unset, |detail| detail.status) {
             Status::Unset => (ModelStatus::Unset, ""),
             Status::Ok => (ModelStatus::Ok, ""),
             Status::Error(text) => (ModelStatus::Error, memory.text(text)),
         };
-        let (mut events, mut links) = (Vec::new(), Vec::new());
-        let (mut dropped_events, mut dropped_links) = (0, 0);
-        let mut attributes = Vec::with_capacity(record.attributes.held as usize + self.added_max);
-        for attribute in part(trace.view.attributes, at.attributes, record.attributes.held) {
+        let mut attributes = Vec::with_capacity(span.attributes.len() + ADDED_TO_SPANS);
+        for attribute in span.attributes {
             set(&mut attributes, attribute.view(memory));
         }
-        if let Some(detail) = detail {
-            (dropped_events, dropped_links) = (detail.events.cut, detail.links.cut);
-            let mut own = at.event_attributes;
-            for event in part(trace.view.events, at.events, detail.events.held) {
-                let attributes = part(trace.view.event_attributes, own, event.count);
-                own += event.count as usize;
-                events.push(self.event(event, attributes, memory, trace.anchor));
-            }
-            let own = part(trace.view.links, at.links, detail.links.held).iter();
-            links.extend(own.map(|link| Link::to_context(&link.to, &link.attributes, link.cut)));
-        }
+        let mut event_attributes = span.event_attributes;
+        let events = span
+            .events
+            .iter()
+            .map(|event| self.event(event, split(&mut event_attributes, event.count as usize), trace));
+        let links = span.links.iter().map(|link| Link::to_context(&link.to, &link.attributes, link.cut));
         let mut dropped_attributes = record.attributes.cut;
         let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
         self.add_extras(
@@ -220,7 +199,7 @@ impl Converter {
             trace_id: header.trace_id.into(),
             span_id: record.span_id.into(),
             parents: (parent != SpanId::ZERO).then_some(parent).into_iter().collect(),
-            name: Cow::Borrowed(name.map_or(record.metadata.name(), |text| memory.text(text))),
+            name: Cow::Borrowed(span.name(memory)),
             kind: detail.and_then(|detail| detail.kind.as_ref()).map_or(SpanKind::Internal, SpanKind::from),
             start: Some(date(record.start).into()),
             end: Some(ended_by_hand.unwrap_or_else(|| date(record.end)).into()),
@@ -228,10 +207,10 @@ impl Converter {
             status_message: Cow::Borrowed(status_message),
             attributes,
             dropped_attributes,
-            events,
-            dropped_events,
-            links,
-            dropped_links,
+            events: events.collect(),
+            dropped_events: detail.map_or(0, |detail| detail.events.cut),
+            links: links.collect(),
+            dropped_links: detail.map_or(0, |detail| detail.links.cut),
             trace_state: Cow::Borrowed(trace.state),
             flags: otlp_flags(header.flags, record.parent_is_remote()),
             ..Span::of(self.source.resource.clone(), self.source.scope.clone())
@@ -281,7 +260,7 @@ impl Converter {
         };
         let metadata = record.metadata;
         if self.extras.location {
-            add_location(metadata, &mut add);
+            add_location(location(metadata), &mut add);
         }
         if let Some(thread) = threads.of(record.thread).filter(|_| self.extras.threads) {
             add("thread.id", Value::Int(thread.id));
@@ -310,10 +289,9 @@ impl Converter {
         &self,
         event: &'a Event,
         own: &'a [crate::record::Attribute],
-        memory: MemoryView<'a>,
-        anchor: Anchor,
+        Trace { memory, anchor, .. }: Trace<'a>,
     ) -> ModelEvent<'a> {
-        let mut attributes = Vec::with_capacity(event.count as usize + ADDED_TO_EVENTS);
+        let mut attributes = Vec::with_capacity(own.len() + ADDED_TO_EVENTS);
         let log = event.log;
         if let Some(metadata) = event.metadata {
             attributes.push(Attribute::new("level", metadata.level().as_str()));
@@ -324,24 +302,17 @@ impl Converter {
             set(&mut attributes, attribute.view(memory));
         }
         if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
+            let text = |text: Option<_>| text.map(|text| memory.text(text));
+            let location = match log.target {
+                Some(_) => (text(log.file), text(log.module), log.line),
+                None => location(metadata),
+            };
             let given = attributes.len();
-            let mut add = |key: &'static str, value: Value<'a>| {
+            add_location(location, |key, value| {
                 if !has(&attributes[..given], key) {
                     attributes.push(Attribute::new(key, value));
                 }
-            };
-            if log.target.is_some() {
-                for (key, text) in [("code.file.path", log.file), ("code.module.name", log.module)] {
-                    if let Some(text) = text {
-                        add(key, memory.text(text).into());
-                    }
-                }
-                if let Some(line) = log.line {
-                    add("code.line.number", Value::Int(line));
-                }
-            } else {
-                add_location(metadata, add);
-            }
+            });
         }
         let name = match &event.name {
             EventName::Text(text) => memory.text(*text),
@@ -354,36 +325,6 @@ impl Converter {
         };
         ModelEvent { time: time.into(), name: Cow::Borrowed(name), attributes, dropped_attributes: event.cut }
     }
-}
-
-fn part<T>(list: &[T], start: usize, length: u32) -> &[T] {
-    list.get(start..start + length as usize).unwrap_or_default()
-}
-
-/// Computes where each record's parts begin.
-fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
-    positions.clear();
-    let mut at = Positions { record: 0, attributes: 0, detail: 0, events: 0, event_attributes: 0, links: 0 };
-    for record in trace.records {
-        positions.push(at);
-        at.record += 1;
-        at.attributes += record.attributes.held as usize;
-        let Some(detail) = trace.details.get(at.detail).filter(|_| record.has_detail()) else { continue };
-        let events = part(trace.events, at.events, detail.events.held).iter();
-        at.event_attributes += events.map(|event| event.count as usize).sum::<usize>();
-        at.events += detail.events.held as usize;
-        at.links += detail.links.held as usize;
-        at.detail += 1;
-    }
-}
-
-/// Orders the spans by their start. Among spans that started at the same tick, the one that ended
-/// later is the ancestor; those that also ended at the same tick stay in the order of their ends.
-fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
-    order.clear();
-    let records = trace.records.iter().enumerate();
-    order.extend(records.map(|(place, record)| (record.start, Reverse(record.end), place)));
-    order.sort_unstable();
 }
 
 /// The attributes by which a root describes its decision, if it has them, after the trace's
@@ -409,19 +350,29 @@ const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
 /// The number of spans that were cut from such a trace because it was too large.
 const SPANS_CUT: &str = "sampling.spans_cut";
 
-/// The most attributes that we add to an event.
+/// The most attributes that we add to a span of the head sampler, and to an event, so that the list
+/// is allocated once.
+const ADDED_TO_SPANS: usize = 9;
 const ADDED_TO_EVENTS: usize = 5;
 
+/// A source file, a module and a line.
+type Location<'a> = (Option<&'a str>, Option<&'a str>, Option<i64>);
+
 #[inline]
-fn add_location<'a>(metadata: &'static Metadata<'static>, mut add: impl FnMut(&'static str, Value<'a>)) {
-    if let Some(file) = metadata.file() {
+fn location(metadata: &'static Metadata<'static>) -> Location<'static> {
+    (metadata.file(), metadata.module_path(), metadata.line().map(i64::from))
+}
+
+#[inline]
+fn add_location<'a>((file, module, line): Location<'a>, mut add: impl FnMut(&'static str, Value<'a>)) {
+    if let Some(file) = file {
         add("code.file.path", file.into());
     }
-    if let Some(module) = metadata.module_path() {
+    if let Some(module) = module {
         add("code.module.name", module.into());
     }
-    if let Some(line) = metadata.line() {
-        add("code.line.number", Value::Int(line.into()));
+    if let Some(line) = line {
+        add("code.line.number", Value::Int(line));
     }
 }
 

@@ -1,12 +1,12 @@
 //! A recorded trace as the policies of the samplers crate see it.
 
+use astracer_model::Value;
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{KeyNumber, Trace, Value as TailValue, View};
-use opentelemetry::Value as OtelValue;
 
 use super::own_policy::OwnPolicy;
 use super::view::TailTrace;
-use crate::record::{Buffer, Value};
+use crate::record::TraceView;
 
 /// A trace, with the user's functions that may want to keep it.
 pub(super) struct PolicyView<'a> {
@@ -15,15 +15,15 @@ pub(super) struct PolicyView<'a> {
 }
 
 impl PolicyView<'_> {
-    /// The trace, to be submitted to the policies with this key and shape.
-    pub(super) fn submitted(&self, key: KeyNumber, now: Nanos, shape: u64) -> Trace<'_> {
+    /// The trace, to be submitted to the policies with this key.
+    pub(super) fn submitted(&self, key: KeyNumber, now: Nanos, (shape, bytes): (u64, usize)) -> Trace<'_> {
         Trace {
             key,
             now,
             duration: Nanos::new(self.trace.nanos),
             severity: self.trace.severity,
             shape,
-            bytes: self.trace.buffer.bytes_used() as u64,
+            bytes: bytes as u64,
             view: self,
         }
     }
@@ -31,21 +31,14 @@ impl PolicyView<'_> {
 
 impl View for PolicyView<'_> {
     fn any_attribute(&self, name: &str, test: &mut dyn FnMut(TailValue<'_>) -> bool) -> bool {
-        let Buffer { attributes, memory, .. } = self.trace.buffer;
+        let TraceView { attributes, memory, .. } = self.trace.spans;
         attributes.iter().filter(|attribute| attribute.is_named(name, memory)).any(
-            |attribute| match attribute.value() {
+            |attribute| match attribute.model_value(memory) {
                 Value::Bool(value) => test(TailValue::Bool(value)),
-                Value::I64(value) => test(TailValue::Int(value)),
-                Value::F64(value) => test(TailValue::Float(value)),
-                Value::Text(text) => test(TailValue::Text(memory.text(text))),
-                Value::Texts(_) => false,
-                Value::Other(place) => match memory.others.get(place as usize).map(|other| &other.value) {
-                    Some(OtelValue::Bool(value)) => test(TailValue::Bool(*value)),
-                    Some(OtelValue::I64(value)) => test(TailValue::Int(*value)),
-                    Some(OtelValue::F64(value)) => test(TailValue::Float(*value)),
-                    Some(OtelValue::String(text)) => test(TailValue::Text(text.as_str())),
-                    _ => false,
-                },
+                Value::Int(value) => test(TailValue::Int(value)),
+                Value::Double(value) => test(TailValue::Float(value)),
+                Value::String(text) => test(TailValue::Text(&text)),
+                _ => false,
             },
         )
     }

@@ -7,7 +7,7 @@ use std::hash::{Hash as _, Hasher as _};
 
 use opentelemetry::SpanId;
 
-use crate::record::{Buffer, Record};
+use crate::record::TraceView;
 
 /// Deterministic, so that a shape has the same hash on all threads.
 fn hash(above: u64, name: &str) -> u64 {
@@ -17,8 +17,8 @@ fn hash(above: u64, name: &str) -> u64 {
     hasher.finish()
 }
 
-pub(super) fn of(buffer: &Buffer) -> u64 {
-    let records = &buffer.records;
+pub(super) fn of(trace: TraceView<'_>) -> u64 {
+    let records = trace.records;
     let mut ids: Vec<(SpanId, usize)> =
         records.iter().enumerate().map(|(at, record)| (record.span_id, at)).collect();
     ids.sort_unstable_by_key(|(id, _)| id.to_bytes());
@@ -26,7 +26,7 @@ pub(super) fn of(buffer: &Buffer) -> u64 {
         let found = ids.binary_search_by_key(&id.to_bytes(), |(id, _)| id.to_bytes());
         found.ok().map(|place| ids[place].1)
     };
-    let names: Vec<&str> = names(buffer).collect();
+    let names: Vec<&str> = trace.spans().map(|span| span.name(trace.memory)).collect();
     let mut paths: Vec<Option<u64>> = vec![None; records.len()];
     let mut path = Vec::new();
     for start in 0..records.len() {
@@ -55,14 +55,4 @@ pub(super) fn of(buffer: &Buffer) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     paths.hash(&mut hasher);
     hasher.finish()
-}
-
-/// The names of the records, in order.
-fn names(buffer: &Buffer) -> impl Iterator<Item = &str> {
-    let mut details = buffer.details.iter();
-    buffer.records.iter().map(move |record: &Record| {
-        let detail = if record.has_detail() { details.next() } else { None };
-        let own = detail.and_then(|detail| detail.name);
-        own.map_or(record.metadata.name(), |name| buffer.memory.text(name))
-    })
 }

@@ -7,13 +7,12 @@ use astracer_samplers::tail::Severity;
 use opentelemetry::TraceId;
 
 use crate::clock::Clock;
-use crate::record::{Attribute, Buffer, Detail, Header, Record, Status};
+use crate::record::{MemoryView, SpanView, Status, TraceView};
 
 /// A recorded trace that the head sampler dropped, as a policy function sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TailTrace<'a> {
-    pub(super) header: &'a Header,
-    pub(super) buffer: &'a Buffer,
+    pub(super) spans: TraceView<'a>,
     pub(super) clock: &'a Clock,
     pub(super) key: &'a str,
     pub(super) severity: Severity,
@@ -23,7 +22,7 @@ pub struct TailTrace<'a> {
 impl<'a> TailTrace<'a> {
     /// The trace's id.
     pub fn trace_id(&self) -> TraceId {
-        self.header.trace_id
+        self.spans.header.trace_id
     }
 
     /// The key of its local root; empty if the sampler has no record for the key.
@@ -43,54 +42,46 @@ impl<'a> TailTrace<'a> {
 
     /// The spans that have ended, in the order in which they ended.
     pub fn spans(&self) -> impl Iterator<Item = TailSpan<'a>> + use<'a> {
-        let (mut details, mut attributes) = (self.buffer.details.iter(), &*self.buffer.attributes);
-        let (buffer, clock) = (self.buffer, self.clock);
-        buffer.records.iter().map(move |record| {
-            let (own, rest) = attributes.split_at((record.attributes.held as usize).min(attributes.len()));
-            attributes = rest;
-            let detail = if record.has_detail() { details.next() } else { None };
-            TailSpan { record, detail, attributes: own, buffer, clock }
-        })
+        let (memory, clock) = (self.spans.memory, self.clock);
+        self.spans.spans().map(move |span| TailSpan { span, memory, clock })
     }
 }
 
 /// A span of a [`TailTrace`].
 #[derive(Clone, Copy, Debug)]
 pub struct TailSpan<'a> {
-    record: &'a Record,
-    detail: Option<&'a Detail>,
-    attributes: &'a [Attribute],
-    buffer: &'a Buffer,
+    span: SpanView<'a>,
+    memory: MemoryView<'a>,
     clock: &'a Clock,
 }
 
 impl<'a> TailSpan<'a> {
     /// The span's name.
     pub fn name(&self) -> &'a str {
-        let own = self.detail.and_then(|detail| detail.name);
-        own.map_or(self.record.metadata.name(), |name| self.buffer.memory.text(name))
+        self.span.name(self.memory)
     }
 
     /// Whether the span is the local root.
     pub fn is_local_root(&self) -> bool {
-        self.record.is_local_root()
+        self.span.record.is_local_root()
     }
 
     /// Whether the span's status is an error.
     pub fn has_error(&self) -> bool {
-        matches!(self.detail.map(|detail| detail.status), Some(Status::Error(_)))
+        matches!(self.span.detail.map(|detail| detail.status), Some(Status::Error(_)))
     }
 
     /// The span's duration.
     pub fn duration(&self) -> Duration {
-        let by_hand = self.detail.and_then(|detail| detail.ended_by_hand);
-        Duration::from_nanos(self.clock.duration(self.record.start, self.record.end, by_hand))
+        let SpanView { record, detail, .. } = self.span;
+        let by_hand = detail.and_then(|detail| detail.ended_by_hand);
+        Duration::from_nanos(self.clock.duration(record.start, record.end, by_hand))
     }
 
     /// The value of the span's attribute `name` as text; `None` if it has none of this name, or the
     /// value is a list.
     pub fn attribute(&self, name: &str) -> Option<Cow<'a, str>> {
-        let memory = &self.buffer.memory;
-        self.attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
+        let memory = self.memory;
+        self.span.attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
     }
 }

@@ -93,7 +93,7 @@ impl Attribute {
         let value = match self.value() {
             Value::Text(text) => Value::Text(to.adopt(from, text)),
             Value::Texts(texts) => Value::Texts(to.adopt_all(from, texts)),
-            Value::Other(place) => match from.others.get(place as usize) {
+            Value::Other(place) => match from.view().other(place) {
                 Some(other) => Value::Other(to.keep(other.clone())),
                 None => Value::Other(place),
             },
@@ -103,43 +103,39 @@ impl Attribute {
     }
 
     /// The bytes of memory that the value needs.
-    pub fn bytes(&self, memory: &Memory) -> usize {
+    pub fn bytes(&self, memory: MemoryView<'_>) -> usize {
         match self.value() {
             Value::Bool(_) | Value::I64(_) | Value::F64(_) => 0,
             Value::Text(text) => text.length as usize,
             Value::Texts(texts) => {
                 memory.texts(texts).iter().map(|text| size_of::<Text>() + text.length as usize).sum()
             }
-            Value::Other(place) => {
-                size_of::<KeyValue>() + memory.others.get(place as usize).map_or(0, bytes_of)
-            }
+            Value::Other(place) => size_of::<KeyValue>() + memory.other(place).map_or(0, bytes_of),
         }
     }
 
-    pub fn name<'a>(&self, memory: &'a Memory) -> Cow<'a, str> {
+    pub fn name<'a>(&self, memory: MemoryView<'a>) -> Cow<'a, str> {
         match self.value() {
-            Value::Other(place) => {
-                memory.others.get(place as usize).map_or("", |other| other.key.as_str()).into()
-            }
+            Value::Other(place) => memory.other(place).map_or("", |other| other.key.as_str()).into(),
             _ if self.chain => format!("{}.chain", self.name).into(),
             _ => self.name.into(),
         }
     }
 
-    pub fn is_named(&self, name: &str, memory: &Memory) -> bool {
+    pub fn is_named(&self, name: &str, memory: MemoryView<'_>) -> bool {
         if self.kind == Kind::Other || self.chain { self.name(memory) == name } else { self.name == name }
     }
 
     /// Whether two attributes have the same name. Attributes from one callsite share the pointer.
     pub fn has_name_of(&self, memory: &Memory, other: &Attribute, others: &Memory) -> bool {
         if self.kind == Kind::Other || other.kind == Kind::Other {
-            return self.name(memory) == other.name(others);
+            return self.name(memory.view()) == other.name(others.view());
         }
         self.chain == other.chain && (std::ptr::eq(self.name, other.name) || self.name == other.name)
     }
 
     /// The value as text; `None` for a list of texts.
-    pub fn text<'a>(&self, memory: &'a Memory) -> Option<Cow<'a, str>> {
+    pub fn text<'a>(&self, memory: MemoryView<'a>) -> Option<Cow<'a, str>> {
         let shown = |value: &dyn fmt::Display| Some(Cow::Owned(value.to_string()));
         match self.value() {
             Value::Bool(value) => Some(Cow::Borrowed(if value { "true" } else { "false" })),
@@ -147,19 +143,19 @@ impl Attribute {
             Value::F64(value) => shown(&value),
             Value::Text(text) => Some(Cow::Borrowed(memory.text(text))),
             Value::Texts(_) => None,
-            Value::Other(place) => shown(&memory.others.get(place as usize)?.value),
+            Value::Other(place) => Some(memory.other(place)?.value.as_str()),
         }
     }
 
     /// Whether this is an attribute `error` whose value means yes: anything but `false`, `0` and
     /// the empty text.
-    pub fn says_error(&self, memory: &Memory) -> bool {
+    pub fn says_error(&self, memory: MemoryView<'_>) -> bool {
         self.is_named(ERROR, memory) && self.text(memory).is_none_or(|value| is_error(&value))
     }
 
-    /// The model's attribute, which borrows its text.
-    pub fn view<'a>(&self, memory: MemoryView<'a>) -> astracer_model::value::Attribute<'a> {
-        let value = match self.value() {
+    /// The model's value, which borrows its text.
+    pub fn model_value<'a>(&self, memory: MemoryView<'a>) -> ModelValue<'a> {
+        match self.value() {
             Value::Bool(value) => ModelValue::Bool(value),
             Value::I64(value) => ModelValue::Int(value),
             Value::F64(value) => ModelValue::Double(value),
@@ -168,15 +164,14 @@ impl Attribute {
                 ModelValue::Array(memory.texts(texts).iter().map(|text| memory.text(*text).into()).collect())
             }
             Value::Other(place) => {
-                let nothing = || astracer_model::value::Attribute::new("", ModelValue::Empty);
-                return memory.others.get(place as usize).map_or_else(nothing, |other| other.into());
+                memory.other(place).map_or(ModelValue::Empty, |other| (&other.value).into())
             }
-        };
-        let key = match self.chain {
-            true => Cow::Owned(format!("{}.chain", self.name)),
-            false => Cow::Borrowed(self.name),
-        };
-        astracer_model::value::Attribute { key, value }
+        }
+    }
+
+    /// The model's attribute, which borrows its text.
+    pub fn view<'a>(&self, memory: MemoryView<'a>) -> astracer_model::value::Attribute<'a> {
+        astracer_model::value::Attribute { key: self.name(memory), value: self.model_value(memory) }
     }
 }
 

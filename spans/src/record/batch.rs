@@ -5,12 +5,12 @@
 //! sequentially, and the buffer in which a trace was recorded stays in the cache of the thread that
 //! writes to it next.
 
-use super::attribute::Attribute;
 use super::body::Body;
-use super::buffer::{Buffer, Header};
-use super::event::{Event, Link};
+use super::buffer::{Buffer, Ends};
+use super::header::Header;
 use super::memory::MemoryView;
-use super::span::{Detail, Record};
+use super::span::Record;
+use super::view::{TraceView, split};
 use crate::stats::Counted;
 
 /// Ended traces, or parts of traces.
@@ -30,9 +30,7 @@ pub struct Batch {
 #[derive(Debug)]
 struct Head {
     header: Header,
-    lengths: BufferLengths,
-    /// The number of local roots among the records: 1, or 0 for a part of a trace.
-    roots: u32,
+    lengths: Ends,
 }
 
 /// The number of calls that a trace represents, by the threshold in its tracestate; 1 without a
@@ -44,60 +42,12 @@ fn weight(header: &Header) -> f64 {
     header.state.calls()
 }
 
-/// The spans of a trace, the local roots among them, and the calls that these represent.
-fn counted(header: &Header, spans: usize, roots: u32) -> Counted {
-    let calls = if roots == 0 { 0.0 } else { f64::from(roots) * weight(header) };
-    Counted { spans: spans as u64, roots: u64::from(roots), calls }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct BufferLengths {
-    records: usize,
-    attributes: usize,
-    text: usize,
-    lists: usize,
-    others: usize,
-    details: usize,
-    events: usize,
-    event_attributes: usize,
-    links: usize,
-}
-
-impl BufferLengths {
-    fn of(buffer: &Buffer) -> Self {
-        BufferLengths {
-            records: buffer.records.len(),
-            attributes: buffer.attributes.len(),
-            text: buffer.memory.text.len(),
-            lists: buffer.memory.lists.len(),
-            others: buffer.memory.others.len(),
-            details: buffer.details.len(),
-            events: buffer.events.len(),
-            event_attributes: buffer.event_attributes.len(),
-            links: buffer.links.len(),
-        }
-    }
-}
-
-/// One trace in a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct TraceView<'a> {
-    pub header: &'a Header,
-    /// The number of local roots among the records.
-    roots: u32,
-    pub records: &'a [Record],
-    pub attributes: &'a [Attribute],
-    pub details: &'a [Detail],
-    pub events: &'a [Event],
-    pub event_attributes: &'a [Attribute],
-    pub links: &'a [Link],
-    pub memory: MemoryView<'a>,
-}
-
 impl TraceView<'_> {
-    /// As [`Batch::counted`], for this trace.
+    /// The spans, the local roots among them, and the calls that these represent.
     pub fn counted(&self) -> Counted {
-        counted(self.header, self.records.len(), self.roots)
+        let counted = Record::count(self.records);
+        let calls = if counted.roots == 0 { 0.0 } else { counted.roots as f64 * weight(self.header) };
+        Counted { calls, ..counted }
     }
 }
 
@@ -123,15 +73,14 @@ impl Batch {
         self.heads.len()
     }
 
-    /// The number of spans, of local roots, and of the calls that the roots represent.
+    /// As [`TraceView::counted`], for all traces.
     pub fn counted(&self) -> Counted {
-        self.heads.iter().map(|head| counted(&head.header, head.lengths.records, head.roots)).sum()
+        self.each().map(|trace| trace.counted()).sum()
     }
 
     /// Moves the spans of a trace here. The buffer is left empty and keeps its memory.
     pub fn add(&mut self, header: Header, trace: &mut Buffer) {
-        let roots = count_roots(&trace.records);
-        self.heads.push(Head { header, lengths: BufferLengths::of(trace), roots });
+        self.heads.push(Head { header, lengths: trace.ends() });
         /// Touches the target list only if there is something to move.
         fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
             if !from.is_empty() {
@@ -153,12 +102,8 @@ impl Batch {
 
     /// A batch of one trace, which takes over the buffer and leaves an empty one.
     pub fn of(header: Header, trace: &mut Buffer) -> Self {
-        let all = std::mem::take(trace);
-        let mut batch = Batch::default();
-        let roots = count_roots(&all.records);
-        batch.heads.push(Head { header, lengths: BufferLengths::of(&all), roots });
-        batch.all = all;
-        batch
+        let heads = vec![Head { header, lengths: trace.ends() }];
+        Batch { heads, all: std::mem::take(trace), ..Batch::default() }
     }
 
     /// Adds one span that leaves without the rest of its trace.
@@ -170,28 +115,24 @@ impl Batch {
 
     /// Iterates over the traces.
     pub fn each(&self) -> impl Iterator<Item = TraceView<'_>> {
-        let Buffer { records, attributes, memory, details, events, event_attributes, links, owned: _ } =
-            &self.all;
-        let (mut records, mut attributes) = (&**records, &**attributes);
-        let (mut details, mut events, mut event_attributes) = (&**details, &**events, &**event_attributes);
-        let (mut links, mut others) = (&**links, &*memory.others);
-        let (mut text, mut lists) = (&*memory.text, &*memory.lists);
-        self.heads.iter().map(move |Head { header, lengths, roots }| {
-            let own_text = text.get(..lengths.text).unwrap_or_default();
-            text = text.get(lengths.text..).unwrap_or_default();
+        let mut rest: Option<TraceView<'_>> = None;
+        self.heads.iter().map(move |Head { header, lengths }| {
+            let rest = rest.get_or_insert_with(|| self.all.view(header));
+            let (text, rest_of_text) =
+                rest.memory.text.split_at_checked(lengths.memory.text as usize).unwrap_or_default();
+            rest.memory.text = rest_of_text;
             TraceView {
                 header,
-                roots: *roots,
-                records: split(&mut records, lengths.records),
-                attributes: split(&mut attributes, lengths.attributes),
-                details: split(&mut details, lengths.details),
-                events: split(&mut events, lengths.events),
-                event_attributes: split(&mut event_attributes, lengths.event_attributes),
-                links: split(&mut links, lengths.links),
+                records: split(&mut rest.records, lengths.records),
+                attributes: split(&mut rest.attributes, lengths.attributes),
+                details: split(&mut rest.details, lengths.details),
+                events: split(&mut rest.events, lengths.events),
+                event_attributes: split(&mut rest.event_attributes, lengths.event_attributes),
+                links: split(&mut rest.links, lengths.links),
                 memory: MemoryView {
-                    text: own_text,
-                    lists: split(&mut lists, lengths.lists),
-                    others: split(&mut others, lengths.others),
+                    text,
+                    lists: split(&mut rest.memory.lists, lengths.memory.lists as usize),
+                    others: split(&mut rest.memory.others, lengths.memory.others as usize),
                 },
             }
         })
@@ -211,15 +152,4 @@ impl Batch {
     pub fn bytes_held(&self) -> usize {
         self.heads.capacity() * size_of::<Head>() + self.all.bytes_held()
     }
-}
-
-fn count_roots(records: &[Record]) -> u32 {
-    records.iter().filter(|record| record.is_local_root()).count() as u32
-}
-
-/// Splits the first `length` items off a list.
-fn split<'a, T>(list: &mut &'a [T], length: usize) -> &'a [T] {
-    let (own, rest) = list.split_at(length.min(list.len()));
-    *list = rest;
-    own
 }

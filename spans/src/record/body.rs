@@ -134,7 +134,7 @@ impl Body {
     /// The highest severity of the span: from its status, its events and an attribute `error`,
     /// whether they were kept or cut.
     pub fn severity(&self) -> Severity {
-        let says_so = |attribute: &Attribute| attribute.says_error(&self.memory);
+        let says_so = |attribute: &Attribute| attribute.says_error(self.memory.view());
         if self.has_failed() || self.attributes.iter().any(says_so) { Severity::Error } else { self.seen }
     }
 
@@ -197,7 +197,7 @@ impl Body {
         let max = limits.attributes as usize;
         if self.attributes.len() > max {
             self.attributes_cut = (self.attributes.len() - max) as u32;
-            if self.attributes[max..].iter().any(|cut| cut.says_error(&self.memory)) {
+            if self.attributes[max..].iter().any(|cut| cut.says_error(self.memory.view())) {
                 self.seen = Severity::Error;
             }
             self.attributes.truncate(max);
@@ -222,30 +222,45 @@ impl Body {
         self.reclaim();
     }
 
-    /// Sets an attribute. A later value replaces an earlier one of the same name. No limit prevents
-    /// that if the later value is not longer.
+    /// Sets an attribute that was recorded.
     fn set(&mut self, attribute: Attribute, from: &Memory, limits: &SpanLimits) {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
-        let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
-        let new = attribute.bytes(from);
+        let bytes = attribute.bytes(from.view());
+        if !self.put(known, bytes, limits, |body| attribute.adopted(from, &mut body.memory))
+            && attribute.says_error(from.view())
+        {
+            self.seen = Severity::Error;
+        }
+    }
+
+    /// Puts a new attribute of this size in place of a known one, or behind the others. No limit
+    /// prevents the former if the new one is not larger. Returns false if it was cut.
+    fn put(
+        &mut self,
+        known: Option<usize>,
+        new: usize,
+        limits: &SpanLimits,
+        made: impl FnOnce(&mut Self) -> Attribute,
+    ) -> bool {
+        let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
         match known {
             Some(known) if new <= old || self.fits(new, old, limits) => {
-                self.attributes[known] = attribute.adopted(from, &mut self.memory);
+                self.attributes[known] = made(self);
                 self.unused += old;
             }
             None if self.attributes.len() < limits.attributes as usize
                 && self.fits(new + size_of::<Attribute>(), 0, limits) =>
             {
-                self.attributes.push(attribute.adopted(from, &mut self.memory));
+                let made = made(self);
+                self.attributes.push(made);
             }
             _ => {
                 self.attributes_cut = self.attributes_cut.saturating_add(1);
-                if attribute.says_error(from) {
-                    self.seen = Severity::Error;
-                }
+                return false;
             }
         }
+        true
     }
 
     fn set_name(&mut self, name: &str, limits: &SpanLimits) {
@@ -304,19 +319,18 @@ impl Body {
             return self.reclaim();
         }
         self.detail.events.held += 1;
-        for attribute in fields.attributes.iter().take(count as usize) {
-            self.event_attributes.push(attribute.adopted(&fields.memory, &mut self.memory));
-        }
-        let mut adopt = |text| self.memory.adopt(&fields.memory, text);
+        let at = fields.memory.move_to(&mut self.memory);
+        let kept = fields.attributes.iter().take(count as usize);
+        self.event_attributes.extend(kept.map(|attribute| attribute.moved(at)));
         let name = match fields.name {
-            Some(text) => EventName::Text(adopt(text)),
+            Some(text) => EventName::Text(at.text(text)),
             None if fields.is_exception => EventName::Static("exception"),
             None => EventName::Static(metadata.name()),
         };
         // Other events may have fields with those names, which then mean nothing, as in
         // tracing-opentelemetry.
         let log = if LogOrigin::is_of(metadata) { fields.log } else { LogOrigin::default() };
-        let log = log.map(adopt);
+        let log = log.map(|text| at.text(text));
         let (time, metadata) = (EventTime::Ticks(now), Some(metadata));
         self.events.push(Event { name, time, metadata, log, count, cut: given - count });
         self.reclaim();
@@ -332,7 +346,7 @@ impl Body {
         while fits_alone && let Some(event) = self.events.pop_if(is_lower) {
             let from = self.event_attributes.len().saturating_sub(event.count as usize);
             self.unused +=
-                self.event_attributes.drain(from..).map(|cut| cut.bytes(&self.memory)).sum::<usize>();
+                self.event_attributes.drain(from..).map(|cut| cut.bytes(self.memory.view())).sum::<usize>();
             self.unused += match &event.name {
                 EventName::Text(text) => text.length as usize,
                 EventName::Static(_) | EventName::Owned(_) => 0,
@@ -351,35 +365,11 @@ impl Body {
 
     pub fn set_attribute(&mut self, attribute: KeyValue, limits: &SpanLimits) {
         let attribute = cut(attribute, limits.text_length);
-        let known =
-            self.attributes.iter().position(|known| known.is_named(attribute.key.as_str(), &self.memory));
-        let new = size_of::<KeyValue>() + bytes_of(&attribute);
-        let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
-        match known {
-            Some(known) if new <= old || self.fits(new, old, limits) => {
-                if let Value::Other(place) = self.attributes[known].value() {
-                    self.owned += bytes_of(&attribute);
-                    if let Some(value) = self.memory.others.get_mut(place as usize) {
-                        self.owned = self.owned.saturating_sub(bytes_of(value));
-                        *value = attribute;
-                    }
-                } else {
-                    self.unused += old;
-                    self.attributes[known] = self.keep(attribute);
-                }
-            }
-            None if self.attributes.len() < limits.attributes as usize
-                && self.fits(new + size_of::<Attribute>(), 0, limits) =>
-            {
-                let kept = self.keep(attribute);
-                self.attributes.push(kept);
-            }
-            _ => {
-                self.attributes_cut = self.attributes_cut.saturating_add(1);
-                if says_error(&attribute) {
-                    self.seen = Severity::Error;
-                }
-            }
+        let memory = self.memory.view();
+        let known = self.attributes.iter().position(|known| known.is_named(attribute.key.as_str(), memory));
+        let (bytes, is_error) = (size_of::<KeyValue>() + bytes_of(&attribute), says_error(&attribute));
+        if !self.put(known, bytes, limits, |body| body.keep(attribute)) && is_error {
+            self.seen = Severity::Error;
         }
         self.reclaim();
     }
@@ -472,7 +462,7 @@ impl Body {
 
     /// Whether the span was ended through the OpenTelemetry API, so that it no longer changes.
     pub fn is_ended_by_hand(&self) -> bool {
-        self.ended_by_hand().is_some()
+        self.detail.ended_by_hand.is_some()
     }
 
     /// The end time that was set through the OpenTelemetry API.
@@ -496,13 +486,9 @@ impl Body {
         for attribute in self.attributes.iter_mut().chain(&mut self.event_attributes) {
             *attribute = attribute.adopted(&from, to);
         }
-        for event in &mut self.events {
-            if let EventName::Text(text) = &mut event.name {
-                *text = to.adopt(&from, *text);
-            }
-            event.log = event.log.map(|text| to.adopt(&from, text));
-        }
-        self.detail.adopt(&from, to);
+        let events = std::mem::take(&mut self.events).into_iter();
+        self.events = events.map(|event| event.map(|text| to.adopt(&from, text))).collect();
+        self.detail = std::mem::take(&mut self.detail).map(|text| to.adopt(&from, text));
         self.owned = to.others.iter().map(bytes_of).sum::<usize>()
             + self.links.iter().map(Link::owned).sum::<usize>()
             + self.events.iter().map(Event::owned).sum::<usize>();

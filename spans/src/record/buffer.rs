@@ -4,87 +4,14 @@
 //! it, and so do details, events and links. None of them has to refer to its record, and the lists
 //! of several traces can be joined by copying.
 
-use opentelemetry::{TraceFlags, TraceId};
-
 use super::attribute::Attribute;
 use super::body::Body;
 use super::event::{Event, Link};
+use super::header::Header;
 use super::memory::{Lengths, Memory};
 use super::span::{Detail, Record};
-use crate::clock::Ticks;
+use super::view::TraceView;
 use crate::stats::Counted;
-use crate::trace_state::State;
-
-/// The fields that all spans of a trace share.
-#[derive(Clone, Debug)]
-pub struct Header {
-    pub trace_id: TraceId,
-    pub flags: TraceFlags,
-    pub state: State,
-    /// The start of the trace's local root. All spans of a trace are dated from one reading of the
-    /// clock.
-    pub began: Ticks,
-    pub kept_by: KeepReason,
-    /// The number of spans that were cut from a trace that was kept late.
-    pub cut: u32,
-    /// Whether the outcome of a trace of the head sampler changed its threshold.
-    pub is_reweighed: bool,
-}
-
-impl Default for Header {
-    /// An invalid trace id, without flags.
-    fn default() -> Self {
-        Header {
-            trace_id: TraceId::INVALID,
-            flags: TraceFlags::default(),
-            state: State::EMPTY,
-            began: 0,
-            kept_by: KeepReason::HEAD,
-            cut: 0,
-            is_reweighed: false,
-        }
-    }
-}
-
-impl Header {
-    /// Counts spans that were cut; the root reports the number.
-    pub fn cut_some(&mut self, more: u64) {
-        self.cut = self.cut.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
-    }
-}
-
-/// The reason for keeping a trace: the head sampler, or one of the reasons for late keeping.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeepReason(u8);
-
-impl KeepReason {
-    pub const HEAD: KeepReason = KeepReason(0);
-    /// `Handle::keep` and similar calls.
-    pub const HAND: KeepReason = KeepReason(1);
-    /// A caller that kept its part of the trace.
-    pub const CALLER: KeepReason = KeepReason(2);
-    const POLICIES: u8 = 3;
-
-    /// The policy with this index.
-    pub fn policy(index: usize) -> Self {
-        KeepReason(u8::try_from(index).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
-    }
-
-    pub fn is_late(self) -> bool {
-        self != Self::HEAD
-    }
-
-    /// The index in the list of reason names: hand, caller, then the policies. `None` for the head
-    /// sampler.
-    pub fn index(self) -> Option<usize> {
-        usize::from(self.0).checked_sub(1)
-    }
-
-    /// The index of the policy; `None` if no policy kept the trace.
-    pub fn policy_index(self) -> Option<usize> {
-        usize::from(self.0).checked_sub(usize::from(Self::POLICIES))
-    }
-}
 
 /// A larger trace is not taken as a model for the next one's memory, because most traces are
 /// smaller.
@@ -104,12 +31,31 @@ pub struct Buffer {
     pub owned: usize,
 }
 
-/// The end of a [`Buffer`]'s lists at one point in time.
-#[derive(Clone, Copy, Debug)]
-pub struct End {
-    memory: Lengths,
-    lists: [usize; 6],
+/// The ends of a [`Buffer`]'s lists at one point in time, or the number of items that they have
+/// memory for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    pub(super) records: usize,
+    pub(super) attributes: usize,
+    pub(super) details: usize,
+    pub(super) events: usize,
+    pub(super) event_attributes: usize,
+    pub(super) links: usize,
+    pub(super) memory: Lengths,
     owned: usize,
+}
+
+impl Ends {
+    #[inline]
+    fn bytes(&self) -> usize {
+        size_of::<Record>() * self.records
+            + size_of::<Attribute>() * (self.attributes + self.event_attributes)
+            + size_of::<Detail>() * self.details
+            + size_of::<Event>() * self.events
+            + size_of::<Link>() * self.links
+            + self.memory.bytes()
+            + self.owned
+    }
 }
 
 impl Buffer {
@@ -156,48 +102,59 @@ impl Buffer {
             return;
         }
         record.set_has_detail();
-        self.details.push(std::mem::take(&mut body.detail).moved(at));
+        self.details.push(std::mem::take(&mut body.detail).map(|text| at.text(text)));
         if !body.events.is_empty() {
-            self.events.extend(body.events.drain(..).map(|event| event.moved(at)));
+            self.events.extend(body.events.drain(..).map(|event| event.map(|text| at.text(text))));
             self.event_attributes
                 .extend(body.event_attributes.drain(..).map(|attribute| attribute.moved(at)));
         }
         self.links.append(&mut body.links);
     }
 
-    /// The current end of the lists.
-    pub fn end(&self) -> End {
-        End {
+    /// The current ends of the lists.
+    #[inline]
+    pub fn ends(&self) -> Ends {
+        Ends {
+            records: self.records.len(),
+            attributes: self.attributes.len(),
+            details: self.details.len(),
+            events: self.events.len(),
+            event_attributes: self.event_attributes.len(),
+            links: self.links.len(),
             memory: self.memory.lengths(),
-            lists: [
-                self.records.len(),
-                self.attributes.len(),
-                self.details.len(),
-                self.events.len(),
-                self.event_attributes.len(),
-                self.links.len(),
-            ],
             owned: self.owned,
         }
     }
 
-    /// Removes everything that was appended since `end` was taken.
-    pub fn take_back(&mut self, end: &End) {
-        let [records, attributes, details, events, event_attributes, links] = end.lists;
-        self.records.truncate(records);
-        self.attributes.truncate(attributes);
-        self.details.truncate(details);
-        self.events.truncate(events);
-        self.event_attributes.truncate(event_attributes);
-        self.links.truncate(links);
-        self.memory.truncate(end.memory);
-        self.owned = end.owned;
+    /// Removes everything that was appended since the lists had these ends.
+    pub fn truncate(&mut self, ends: &Ends) {
+        self.records.truncate(ends.records);
+        self.attributes.truncate(ends.attributes);
+        self.details.truncate(ends.details);
+        self.events.truncate(ends.events);
+        self.event_attributes.truncate(ends.event_attributes);
+        self.links.truncate(ends.links);
+        self.memory.truncate(ends.memory);
+        self.owned = ends.owned;
+    }
+
+    /// The buffer's lists, as those of the trace with this header.
+    pub fn view<'a>(&'a self, header: &'a Header) -> TraceView<'a> {
+        TraceView {
+            header,
+            records: &self.records,
+            attributes: &self.attributes,
+            details: &self.details,
+            events: &self.events,
+            event_attributes: &self.event_attributes,
+            links: &self.links,
+            memory: self.memory.view(),
+        }
     }
 
     /// The number of spans, and of local roots among them.
     pub fn counted(&self) -> Counted {
-        let roots = self.records.iter().filter(|record| record.is_local_root()).count();
-        Counted { spans: self.records.len() as u64, roots: roots as u64, calls: 0.0 }
+        Record::count(&self.records)
     }
 
     /// Releases unused memory.
@@ -212,24 +169,23 @@ impl Buffer {
     }
 
     /// Bytes in use.
+    #[inline]
     pub fn bytes_used(&self) -> usize {
-        size_of::<Record>() * self.records.len()
-            + size_of::<Attribute>() * (self.attributes.len() + self.event_attributes.len())
-            + size_of::<Detail>() * self.details.len()
-            + size_of::<Event>() * self.events.len()
-            + size_of::<Link>() * self.links.len()
-            + self.memory.bytes()
-            + self.owned
+        self.ends().bytes()
     }
 
     /// Bytes of memory held, used or not.
     pub fn bytes_held(&self) -> usize {
-        size_of::<Record>() * self.records.capacity()
-            + size_of::<Attribute>() * (self.attributes.capacity() + self.event_attributes.capacity())
-            + size_of::<Detail>() * self.details.capacity()
-            + size_of::<Event>() * self.events.capacity()
-            + size_of::<Link>() * self.links.capacity()
-            + self.memory.bytes_held()
-            + self.owned
+        let capacities = Ends {
+            records: self.records.capacity(),
+            attributes: self.attributes.capacity(),
+            details: self.details.capacity(),
+            events: self.events.capacity(),
+            event_attributes: self.event_attributes.capacity(),
+            links: self.links.capacity(),
+            memory: self.memory.capacities(),
+            owned: self.owned,
+        };
+        capacities.bytes()
     }
 }

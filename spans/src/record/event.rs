@@ -8,7 +8,7 @@ use tracing_core::Metadata;
 
 use super::attribute::bytes_of;
 use super::fields::LogOrigin;
-use super::memory::{Lengths, Text};
+use super::memory::Text;
 use crate::clock::Ticks;
 
 /// An event of a span.
@@ -33,11 +33,12 @@ impl Event {
         }
     }
 
-    pub(super) fn moved(mut self, at: Lengths) -> Self {
+    /// The same event with its texts in another memory.
+    pub(super) fn map(mut self, mut f: impl FnMut(Text) -> Text) -> Self {
         if let EventName::Text(text) = &mut self.name {
-            *text = at.text(*text);
+            *text = f(*text);
         }
-        self.log = self.log.map(|text| at.text(text));
+        self.log = self.log.map(f);
         self
     }
 }

@@ -42,6 +42,12 @@ impl Lengths {
     pub fn text(self, text: Text) -> Text {
         Text { start: text.start + self.text, ..text }
     }
+
+    pub fn bytes(self) -> usize {
+        self.text as usize
+            + size_of::<Text>() * self.lists as usize
+            + size_of::<KeyValue>() * self.others as usize
+    }
 }
 
 impl Memory {
@@ -73,19 +79,22 @@ impl Memory {
     /// Bytes in use, excluding what values from the OpenTelemetry API own.
     #[inline]
     pub fn bytes(&self) -> usize {
-        self.text.len() + size_of::<Text>() * self.lists.len() + size_of::<KeyValue>() * self.others.len()
+        self.lengths().bytes()
+    }
+
+    /// The lengths up to which the parts can grow in the memory that they hold.
+    pub fn capacities(&self) -> Lengths {
+        Lengths {
+            text: self.text.capacity() as u32,
+            lists: self.lists.capacity() as u32,
+            others: self.others.capacity() as u32,
+        }
     }
 
     pub fn shrink(&mut self) {
         self.text.shrink_to_fit();
         self.lists.shrink_to_fit();
         self.others.shrink_to_fit();
-    }
-
-    pub fn bytes_held(&self) -> usize {
-        self.text.capacity()
-            + size_of::<Text>() * self.lists.capacity()
-            + size_of::<KeyValue>() * self.others.capacity()
     }
 
     /// Moves everything to the end of `to`. Returns the lengths by which positions have to be
@@ -106,12 +115,13 @@ impl Memory {
         at
     }
 
-    pub fn text(&self, text: Text) -> &str {
-        self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
+    #[inline]
+    pub fn view(&self) -> MemoryView<'_> {
+        MemoryView { text: &self.text, lists: &self.lists, others: &self.others }
     }
 
-    pub fn texts(&self, texts: Texts) -> &[Text] {
-        self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
+    pub fn text(&self, text: Text) -> &str {
+        self.view().text(text)
     }
 
     /// The text written since the memory had `start` bytes of text.
@@ -133,7 +143,7 @@ impl Memory {
     /// As [`Memory::adopt`], for a list of texts.
     pub fn adopt_all(&mut self, other: &Memory, texts: Texts) -> Texts {
         let start = self.lists.len() as u32;
-        for text in other.texts(texts) {
+        for text in other.view().texts(texts) {
             let adopted = self.adopt(other, *text);
             self.lists.push(adopted);
         }
@@ -147,15 +157,20 @@ impl Memory {
     }
 }
 
-/// The memory of one trace in a batch: see [`Memory`].
+/// A [`Memory`], or the memory of one trace in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryView<'a> {
     pub(super) text: &'a str,
     pub(super) lists: &'a [Text],
-    pub others: &'a [KeyValue],
+    pub(super) others: &'a [KeyValue],
 }
 
 impl<'a> MemoryView<'a> {
+    /// An attribute from OpenTelemetry's API, by its index.
+    pub fn other(self, place: u32) -> Option<&'a KeyValue> {
+        self.others.get(place as usize)
+    }
+
     pub fn text(self, text: Text) -> &'a str {
         self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use opentelemetry::SpanId;
 use opentelemetry::trace::SpanKind;
 use tracing_core::Metadata;
 
-use super::memory::{Lengths, Memory, Text};
+use super::memory::Text;
 use crate::clock::Ticks;
 use crate::stats::Counted;
 
@@ -138,6 +138,12 @@ impl Record {
         Counted { spans: 1, roots: u64::from(self.is_local_root()), calls: 0.0 }
     }
 
+    /// Counts these spans.
+    pub fn count(records: &[Record]) -> Counted {
+        let roots = records.iter().filter(|record| record.is_local_root()).count();
+        Counted { spans: records.len() as u64, roots: roots as u64, calls: 0.0 }
+    }
+
     #[inline]
     pub fn is_local_root(&self) -> bool {
         self.flags & LOCAL_ROOT != 0
@@ -204,19 +210,9 @@ impl Detail {
             && self.links.is_zero()
     }
 
-    /// The same detail after its memory was appended to another memory, which had these lengths.
-    pub fn moved(self, at: Lengths) -> Detail {
-        Detail {
-            name: self.name.map(|text| at.text(text)),
-            status: self.status.map(|text| at.text(text)),
-            ..self
-        }
-    }
-
-    /// Copies the texts from one memory to another.
-    pub fn adopt(&mut self, from: &Memory, to: &mut Memory) {
-        self.name = self.name.map(|text| to.adopt(from, text));
-        self.status = self.status.map(|text| to.adopt(from, text));
+    /// The same detail with its texts in another memory.
+    pub fn map(self, mut f: impl FnMut(Text) -> Text) -> Detail {
+        Detail { name: self.name.map(&mut f), status: self.status.map(f), ..self }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{Gathered, Slot, TraceRef, Traces};
 use crate::clock::Ticks;
 use crate::export::Queue;
 use crate::memory_budget::Reservation;
-use crate::record::{Body, Buffer, End, Header, Record};
+use crate::record::{Body, Buffer, Ends, Header, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{MutexGuard, Ordering, lock};
 
@@ -214,7 +214,7 @@ impl Traces {
         } else {
             gathered.header.get_or_insert_with(header);
             // The root is never removed again: the trace leaves with it at once.
-            let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
+            let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.ends());
             gathered.buffer.append(record, body);
             let outgrows = may_grow && gathered.outgrows();
             let outgrown = outgrows.then(|| gathered.reserve_or_give_up(grow, severity, end)).flatten();
@@ -297,7 +297,7 @@ impl Gathered {
         &mut self,
         grow: Grow<'_>,
         severity: Severity,
-        end: Option<End>,
+        end: Option<Ends>,
     ) -> Option<Counted> {
         if grow(&mut self.reservation, self.buffer.bytes_held(), severity) {
             return None;
@@ -306,7 +306,7 @@ impl Gathered {
             return Some(self.give_up().counted());
         }
         self.is_full = true;
-        end.inspect(|end| self.buffer.take_back(end));
+        end.inspect(|end| self.buffer.truncate(end));
         self.buffer.shrink();
         end.map(|_| Counted { spans: 1, ..Counted::default() })
     }
