@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use astracer_sdk::{Handle, KeyStats, KeyTotals, WeakHandle};
+use astracer_sdk::{Handle, KeyStats, KeyTotals};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
@@ -12,75 +12,60 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
     if !handle.is_enabled() {
         return;
     }
-    let handle = handle.downgrade();
-    let weak = handle.clone();
     let reported = Mutex::new(ReportedRoots::new());
-    let roots = meter.u64_observable_counter("astracer.roots").with_unit("{root}");
-    roots
-        .with_callback(move |observer| {
-            let Some(handle) = weak.upgrade() else { return };
-            let mut reported = lock(&reported);
-            reported.note(&handle.keys());
-            for (key, counts) in reported.totals.each() {
-                observe_roots(observer, Some(key), counts);
-            }
-            if reported.others != Roots::default() {
-                observe_roots(observer, None, reported.others);
-            }
-        })
-        .build();
-    let weak = handle.clone();
-    meter
-        .f64_observable_gauge("astracer.probability")
-        .with_callback(move |observer| each_state(&weak, observer, |stats| stats.probability))
-        .build();
-    let weak = handle.clone();
-    meter
-        .f64_observable_gauge("astracer.tokens")
-        .with_callback(move |observer| each_state(&weak, observer, |stats| stats.tokens))
-        .build();
-    let weak = handle.clone();
+    let roots = callback(handle, move |handle, observer| {
+        let mut reported = lock(&reported);
+        reported.note(&handle.keys());
+        for (key, counts) in reported.totals.each() {
+            observe_roots(observer, Some(key), counts);
+        }
+        if reported.others != Roots::default() {
+            observe_roots(observer, None, reported.others);
+        }
+    });
     let overflowed = Mutex::new(Sum::default());
-    meter
-        .u64_observable_counter("astracer.keys.overflowed")
-        .with_callback(move |observer| {
-            let Some(handle) = weak.upgrade() else { return };
-            let mut overflowed = lock(&overflowed);
-            let snapshot = handle.snapshot();
-            overflowed.note(snapshot.map_or(0, |snapshot| snapshot.overflow.seen()));
-            observer.observe(overflowed.all(), &[]);
-        })
-        .build();
-    let weak = handle.clone();
-    meter
-        .f64_observable_gauge("astracer.cap.level")
-        .with_callback(move |observer| {
-            let Some(handle) = weak.upgrade() else { return };
-            if let Some(level) = handle.cap_level() {
-                observer.observe(level, &[]);
-            }
-        })
-        .build();
-    let weak = handle.clone();
-    meter
-        .u64_observable_counter("astracer.spans")
-        .with_callback(move |observer| {
-            let Some(handle) = weak.upgrade() else { return };
-            let stats = handle.stats();
-            observer.observe(stats.spans_exported, &[KeyValue::new("state", "exported")]);
-            for (reason, spans) in stats.spans_lost.iter() {
-                let attributes = [KeyValue::new("state", "lost"), KeyValue::new("reason", reason)];
-                observer.observe(spans, &attributes);
-            }
-        })
-        .build();
-    meter
-        .u64_observable_gauge("astracer.spans.waiting")
-        .with_callback(move |observer| {
-            let Some(handle) = handle.upgrade() else { return };
-            observer.observe(handle.stats().spans_waiting, &[]);
-        })
-        .build();
+    let overflowed = callback(handle, move |handle, observer| {
+        let mut overflowed = lock(&overflowed);
+        overflowed.note(handle.snapshot().map_or(0, |snapshot| snapshot.overflow.seen()));
+        observer.observe(overflowed.all(), &[]);
+    });
+    let spans = callback(handle, |handle, observer| {
+        let stats = handle.stats();
+        observer.observe(stats.spans_exported, &[KeyValue::new("state", "exported")]);
+        for (reason, spans) in stats.spans_lost.iter() {
+            let attributes = [KeyValue::new("state", "lost"), KeyValue::new("reason", reason)];
+            observer.observe(spans, &attributes);
+        }
+    });
+    let probability =
+        callback(handle, |handle, observer| each_state(handle, observer, |key| key.probability));
+    let tokens = callback(handle, |handle, observer| each_state(handle, observer, |key| key.tokens));
+    let cap_level = callback(handle, |handle, observer| {
+        if let Some(level) = handle.cap_level() {
+            observer.observe(level, &[]);
+        }
+    });
+    let waiting = callback(handle, |handle, observer| observer.observe(handle.stats().spans_waiting, &[]));
+    meter.u64_observable_counter("astracer.roots").with_unit("{root}").with_callback(roots).build();
+    meter.f64_observable_gauge("astracer.probability").with_callback(probability).build();
+    meter.f64_observable_gauge("astracer.tokens").with_callback(tokens).build();
+    meter.u64_observable_counter("astracer.keys.overflowed").with_callback(overflowed).build();
+    meter.f64_observable_gauge("astracer.cap.level").with_callback(cap_level).build();
+    meter.u64_observable_counter("astracer.spans").with_callback(spans).build();
+    meter.u64_observable_gauge("astracer.spans.waiting").with_callback(waiting).build();
+}
+
+/// Observes for as long as the layer exists.
+fn callback<T, F: Fn(&Handle, &dyn AsyncInstrument<T>) + Send + Sync>(
+    handle: &Handle,
+    observe: F,
+) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + use<T, F> {
+    let handle = handle.downgrade();
+    move |observer| {
+        if let Some(handle) = handle.upgrade() {
+            observe(&handle, observer);
+        }
+    }
 }
 
 /// The maximum number of keys with their own series. OpenTelemetry's readers accept 2,000 attribute
@@ -173,8 +158,7 @@ fn observe_roots(observer: &dyn AsyncInstrument<u64>, key: Option<&str>, counts:
     }
 }
 
-fn each_state(handle: &WeakHandle, observer: &dyn AsyncInstrument<f64>, of: fn(&KeyStats) -> Option<f64>) {
-    let Some(handle) = handle.upgrade() else { return };
+fn each_state(handle: &Handle, observer: &dyn AsyncInstrument<f64>, of: fn(&KeyStats) -> Option<f64>) {
     let mut keys = handle.keys();
     keys.retain(|stats| stats.key.is_some());
     keys.sort_by_key(|stats| Reverse(stats.seen));

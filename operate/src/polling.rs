@@ -71,32 +71,23 @@ impl Polling {
 
     /// Checks the settings.
     fn client(&self) -> Result<Client, String> {
-        let wrong = |message: String| Err(message);
-        let uri: Uri = match self.url.parse() {
-            Ok(uri) => uri,
-            Err(error) => {
-                return wrong(format!(
-                    "not a URL: {error}; use for example http://config:8080/astracer.toml"
-                ));
-            }
-        };
+        const EXAMPLE: &str = "use for example http://config:8080/astracer.toml";
+        let uri: Uri = self.url.parse().map_err(|error| format!("not a URL: {error}; {EXAMPLE}"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return wrong(
-                "the URL has no scheme or host; use for example http://config:8080/astracer.toml".to_owned(),
-            );
+            return Err(format!("the URL has no scheme or host; {EXAMPLE}"));
         };
         if authority.as_str().contains('@') {
-            return wrong("messages would show a password in the URL; send it in a header".to_owned());
+            return Err("messages would show a password in the URL; send it in a header".to_owned());
         }
         let is_tls = scheme == "https";
         if !is_tls && scheme != "http" {
-            return wrong(format!("unknown scheme `{scheme}`; use http or https"));
+            return Err(format!("unknown scheme `{scheme}`; use http or https"));
         }
         let mut headers = Vec::new();
         for (name, value) in &self.headers {
             let (Ok(known), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) else {
                 // Leave the value out: it may be a secret.
-                return wrong(format!("{name:?} or its value is not valid in an HTTP header"));
+                return Err(format!("{name:?} or its value is not valid in an HTTP header"));
             };
             headers.push((known, value));
         }
@@ -109,18 +100,11 @@ impl Polling {
         // A proxy from `HTTP_PROXY` and the like could not reach this machine's own servers.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         #[cfg(feature = "polling-tls")]
-        let config = if is_tls {
-            match tls(self.roots.as_deref()) {
-                Ok(tls) => config.tls_config(tls),
-                Err(fault) => return wrong(fault),
-            }
-        } else {
-            config
-        };
+        let config = if is_tls { config.tls_config(tls(self.roots.as_deref())?) } else { config };
         #[cfg(not(feature = "polling-tls"))]
         if is_tls {
-            return wrong(
-                "https needs the feature `polling-tls`, which this program was built without".to_owned(),
+            return Err(
+                "https needs the feature `polling-tls`, which this program was built without".to_owned()
             );
         }
         let agent = config.build().new_agent();

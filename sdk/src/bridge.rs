@@ -21,15 +21,10 @@
 //! pay nothing.
 
 use std::any::TypeId;
-use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use opentelemetry::trace::{
-    Span, SpanBuilder, SpanContext, Status, TraceContextExt as _, TraceState, Tracer,
-};
+use opentelemetry::trace::{SpanBuilder, SpanContext, TraceContextExt as _, TraceState, Tracer};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId, Value};
 use tracing_core::callsite::DefaultCallsite;
 use tracing_core::field::Value as Field;
@@ -41,7 +36,7 @@ use tracing_subscriber::layer::{Context as LayerContext, Layered, SubscriberExt 
 use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanData};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::core::{Core, LiveSpan, View};
+use crate::core::{CALLS, Core, LiveSpan};
 use crate::settings::ContextMode;
 use astracer_spans::record::EventTime;
 
@@ -96,9 +91,12 @@ impl<'a> LookupSpan<'a> for Adapter {
     type Data = StockSpan<'a>;
 
     fn span_data(&'a self, id: &Id) -> Option<StockSpan<'a>> {
-        let (around, decided) = match self.core.view(id) {
-            View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
-            View::Decided(context) => (context, true),
+        let base = self.core.base_of_unstarted(id);
+        let decided = base.is_none();
+        let around = match base {
+            Some(base) => base.with_remote_span_context(untouched(id)),
+            // For a span below a dropped root, that root's.
+            None => self.core.context_to_call(id),
         };
         let guard = around.attach();
         let made = with_attributes(id, |attributes| self.stock.new_span(attributes));
@@ -186,12 +184,12 @@ struct RecordTracer {
 }
 
 impl Tracer for RecordTracer {
-    type Span = BridgedSpan;
+    type Span = LiveSpan;
 
-    fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> BridgedSpan {
+    fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> LiveSpan {
         let ids = parent.span().span_context().clone();
         let mut attributes = builder.attributes.take().unwrap_or_default();
-        let Some(id) = take_id(&mut attributes) else { return BridgedSpan::Ids(ids) };
+        let Some(id) = take_id(&mut attributes) else { return LiveSpan::dropped(ids) };
         let core = &self.core;
         if core.base_of_unstarted(&id).is_some() {
             if ids != untouched(&id) {
@@ -215,90 +213,13 @@ impl Tracer for RecordTracer {
             });
         }
         match core.live_span(&id) {
-            Some(span) => {
-                BridgedSpan::Live { span, after_call: core.context_mode() == ContextMode::Recording }
-            }
+            Some(span) if core.context_mode() == ContextMode::Recording => span,
+            // Contexts that outlive the call do not record.
+            Some(span) => span.only_in_calls(),
             // Where contexts are off, a dropped span has no ids to show.
-            None => BridgedSpan::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
-        }
-    }
-}
-
-thread_local! {
-    /// The number of nested calls of the stock trait on this thread.
-    static CALLS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// One of our spans as the stock layer holds it.
-#[derive(Debug)]
-enum BridgedSpan {
-    /// A span that is recorded, or may still be. Contexts that outlive the call of the trait record
-    /// only if the context mode allows it.
-    Live { span: LiveSpan, after_call: bool },
-    /// A dropped span.
-    Ids(SpanContext),
-}
-
-impl BridgedSpan {
-    /// The span, if it may be written to.
-    fn live(&mut self) -> Option<&mut LiveSpan> {
-        match self {
-            BridgedSpan::Live { span, after_call } if *after_call || CALLS.get() > 0 => Some(span),
-            _ => None,
-        }
-    }
-}
-
-impl Span for BridgedSpan {
-    fn add_event_with_timestamp<T: Into<Cow<'static, str>>>(
-        &mut self,
-        name: T,
-        timestamp: SystemTime,
-        attributes: Vec<KeyValue>,
-    ) {
-        if let Some(span) = self.live() {
-            span.add_event_with_timestamp(name, timestamp, attributes);
-        }
-    }
-
-    fn span_context(&self) -> &SpanContext {
-        match self {
-            BridgedSpan::Live { span, .. } => span.span_context(),
-            BridgedSpan::Ids(ids) => ids,
-        }
-    }
-
-    fn is_recording(&self) -> bool {
-        matches!(self, BridgedSpan::Live { span, after_call } if (*after_call || CALLS.get() > 0) && span.is_recording())
-    }
-
-    fn set_attribute(&mut self, attribute: KeyValue) {
-        if let Some(span) = self.live() {
-            span.set_attribute(attribute);
-        }
-    }
-
-    fn set_status(&mut self, status: Status) {
-        if let Some(span) = self.live() {
-            span.set_status(status);
-        }
-    }
-
-    fn update_name<T: Into<Cow<'static, str>>>(&mut self, name: T) {
-        if let Some(span) = self.live() {
-            span.update_name(name);
-        }
-    }
-
-    fn add_link(&mut self, to: SpanContext, attributes: Vec<KeyValue>) {
-        if let Some(span) = self.live() {
-            span.add_link(to, attributes);
-        }
-    }
-
-    fn end_with_timestamp(&mut self, timestamp: SystemTime) {
-        if let Some(span) = self.live() {
-            span.end_with_timestamp(timestamp);
+            None => {
+                LiveSpan::dropped(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone()))
+            }
         }
     }
 }

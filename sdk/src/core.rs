@@ -10,9 +10,9 @@
 //! | `end.rs` | ends a span |
 //! | `change.rs` | records on an open span, or sets its parent |
 //! | `context.rs` | makes OpenTelemetry's context of a span |
+//! | `wanted.rs` | passes on only some fields of a span |
 //! | `contexts.rs` | finds out whether another layer keeps OpenTelemetry's context |
 //! | `log_decision.rs` | tells what becomes of the trace of an event |
-//! | `known.rs` | finds the core to which a context belongs |
 
 mod begin;
 mod change;
@@ -20,23 +20,22 @@ mod context;
 mod contexts;
 mod end;
 mod enter;
-mod known;
 mod log_decision;
 mod outcome;
 mod place;
 mod root;
+mod wanted;
 
-use std::sync::Arc;
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
 
+use opentelemetry::SpanId;
 use opentelemetry_sdk::Resource;
-use tracing_core::Dispatch;
 use tracing_core::span::Id;
-use tracing_subscriber::Registry;
 
 #[cfg(feature = "bridge")]
-pub(crate) use self::change::View;
-#[cfg(feature = "bridge")]
-pub(crate) use self::context::LiveSpan;
+pub(crate) use self::context::{CALLS, LiveSpan};
 use self::contexts::Contexts;
 pub(crate) use self::log_decision::LogDecision;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
@@ -47,7 +46,7 @@ use crate::ids::Ids;
 use crate::polling::Poller;
 use crate::reports::Reports;
 use crate::settings::{ContextMode, Settings};
-use crate::stack::{self, Owner};
+use crate::stack::owner::{self, Number, Owner};
 use crate::steering::Steering;
 use crate::table::{Entry, Table};
 use astracer_spans::clock::Ticks;
@@ -86,7 +85,7 @@ pub(crate) struct Shared {
 /// A layer's state on one subscriber.
 #[derive(Debug)]
 pub(crate) struct Core {
-    owner: Owner,
+    number: Number,
     shared: Arc<Shared>,
     /// The spans of this subscriber, by their ids there.
     table: Table,
@@ -202,9 +201,8 @@ impl Core {
     }
 
     fn with_table(table: Table, shared: Arc<Shared>, contexts: Contexts) -> Arc<Self> {
-        let core = Arc::new(Core { owner: Owner::new(), table, shared, contexts });
-        known::add(&core);
-        stack::set_release(known::let_go_on);
+        let core = Arc::new(Core { number: Number::new(), table, shared, contexts });
+        core.number.register(Arc::downgrade(&core) as Weak<dyn Owner>);
         core
     }
 
@@ -214,14 +212,16 @@ impl Core {
         self.contexts.mode()
     }
 
-    /// Stores the subscriber on which the layer is installed, so that layers on the same one tell
-    /// their contexts from those that code attaches.
-    pub(crate) fn note_subscriber(&self, dispatch: &Dispatch) {
-        let registry =
-            dispatch.downcast_ref::<Registry>().map(|registry| std::ptr::from_ref(registry).addr());
-        // Our subscriber answers with its core.
-        let own = || dispatch.downcast_ref::<Core>().map(|own| std::ptr::from_ref(own).addr());
-        self.owner.set_base(registry.or_else(own).unwrap_or(0));
+    /// The core with this number, if it still exists.
+    fn known(number: u64) -> Option<Arc<Self>> {
+        let owner: Arc<dyn Any + Send + Sync> = owner::find(number)?;
+        owner.downcast().ok()
+    }
+
+    /// Stores the address of the subscriber on which the layer is installed, so that layers on the
+    /// same one tell their contexts from those that code attaches.
+    pub(crate) fn set_base(&self, base: usize) {
+        self.number.set_base(base);
     }
 
     /// Whether this table makes the span ids, and not a registry.
@@ -232,7 +232,7 @@ impl Core {
     /// Identifies this layer on its subscriber among all in the process; never 0.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
-        self.owner.number()
+        self.number.get()
     }
 
     #[inline]
@@ -291,5 +291,27 @@ impl Core {
             record(&mut fields.of_span(settings.conventions, settings.limits.text_length));
             f(fields)
         })
+    }
+}
+
+impl Owner for Core {
+    /// The last handle stays: if there are no others, a guard of the span was leaked, and the span
+    /// stays open.
+    fn let_go(&self, id: u64, handles: u32) {
+        if let Some(entry) = self.find_id(id) {
+            entry.handles().let_go_unless_last(id, handles);
+        }
+    }
+
+    fn has_open(&self, span: SpanId) -> bool {
+        let found = Cell::new(false);
+        self.table.each_open(|entry| found.set(found.get() || entry.span_id() == span));
+        found.get()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.lose_open_spans();
     }
 }

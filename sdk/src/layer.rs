@@ -6,16 +6,15 @@ use std::sync::Arc;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
-use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Identity};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
 use crate::core::{Core, place};
 use crate::settings::DroppedSpans;
 use crate::stack;
-use crate::table::NewId;
 
 /// The layer for `tracing_subscriber`. Put it on a `Registry`, with any other layers.
 ///
@@ -127,7 +126,7 @@ where
     #[inline(always)]
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         if let Some(core) = self.core() {
-            core.begin(attributes, NewId::OfRegistry(id.into_u64()), place(core, attributes));
+            core.begin(attributes, Some(id.into_u64()), place(core, attributes));
         }
     }
 
@@ -181,7 +180,8 @@ where
 
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
         if let Some(core) = self.core() {
-            core.note_subscriber(dispatch);
+            let registry = dispatch.downcast_ref::<Registry>();
+            core.set_base(registry.map_or(0, |registry| std::ptr::from_ref(registry).addr()));
         }
     }
 

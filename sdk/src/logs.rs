@@ -159,10 +159,7 @@ impl<L> LogLayer<L> {
 
 impl<S: Subscriber, L: Layer<S> + 'static> Layer<S> for LogLayer<L> {
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
-        let layer = || dispatch.downcast_ref::<AstracerLayer>().and_then(AstracerLayer::shared_core);
-        // Our subscriber answers with its core.
-        let own = || Core::known(dispatch.downcast_ref::<Core>()?.number());
-        if let Some(core) = layer().or_else(own) {
+        if let Some(core) = dispatch.downcast_ref::<AstracerLayer>().and_then(AstracerLayer::shared_core) {
             core.watch_late(&self.holds);
             let _ = self.core.set(Arc::downgrade(&core));
         }

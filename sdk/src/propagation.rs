@@ -5,12 +5,10 @@ use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 mod b3;
 mod baggage;
 mod combined;
-mod undecided;
 mod w3c;
 
-pub(crate) use b3::is_debug;
 use b3::{B3, Encoding};
-pub(crate) use undecided::is_undecided;
+pub(crate) use b3::{is_debug, is_undecided};
 use w3c::TraceContext;
 
 /// A format in which context travels between processes.
@@ -78,4 +76,26 @@ impl Propagators {
         };
         TextMapCompositePropagator::new(self.0.iter().map(make).collect())
     }
+}
+
+/// Decodes a percent-encoded text. A `%` without two digits stands for itself; the second value
+/// tells whether there was none.
+pub(crate) fn percent_decoded(text: &str) -> (Vec<u8>, bool) {
+    let (mut bytes, mut is_whole) = (Vec::with_capacity(text.len()), true);
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                is_whole &= first != b'%';
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    (bytes, is_whole)
 }

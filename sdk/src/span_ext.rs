@@ -112,11 +112,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     }
 
     fn context(&self) -> Context {
-        let context = self.with_subscriber(|(id, dispatch)| {
-            let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
-            Some(core.context_to_call(id))
-        });
-        context.flatten().unwrap_or_default()
+        with_core(self, |core, id| core.context_to_call(id)).unwrap_or_default()
     }
 
     fn set_attribute(&self, key: impl Into<Key>, value: impl Into<Value>) {
@@ -161,8 +157,7 @@ pub fn outgoing_context() -> Context {
     if is_ours(current.span().span_context()) {
         return current;
     }
-    let own = tracing::Span::current().with_subscriber(|(id, dispatch)| {
-        let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
+    let own = with_core(&tracing::Span::current(), |core, id| {
         let is_off = core.context_mode() == crate::settings::ContextMode::Off;
         is_off.then(|| core.context_to_call(id))
     });
@@ -170,12 +165,13 @@ pub fn outgoing_context() -> Context {
     own.map_or(current.clone(), |own| current.with_remote_span_context(own))
 }
 
-fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
-    span.with_subscriber(|(id, dispatch)| {
-        if let Some(core) = dispatch.downcast_ref::<AstracerLayer>().and_then(AstracerLayer::core) {
-            f(core, id);
-        }
-    });
+fn with_core<T>(span: &tracing::Span, f: impl FnOnce(&Core, &Id) -> T) -> Option<T> {
+    let call = |(id, dispatch): (&Id, &Dispatch)| Some(f(core_of(dispatch)?, id));
+    span.with_subscriber(call).flatten()
+}
+
+fn core_of(dispatch: &Dispatch) -> Option<&Core> {
+    dispatch.downcast_ref::<AstracerLayer>()?.core()
 }
 
 /// Notes that a called process reports that this trace went wrong there, for the local root that
@@ -192,7 +188,7 @@ pub(crate) fn note_callee_trouble(trace_id: opentelemetry::TraceId) {
 /// active [`AstracerLayer`], or no `Registry` that knows the span. The caller must not hold the
 /// span's extensions.
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
-    let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
+    let core = core_of(dispatch)?;
     let is_known = if core.makes_ids() {
         core.find(id).is_some() || is_unrecorded(id)
     } else {

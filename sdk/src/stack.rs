@@ -14,20 +14,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
-use std::sync::OnceLock;
 
 use opentelemetry::{Context, ContextGuard, SpanId};
 
 use astracer_spans::panics::caught;
 
-mod owner;
-
-pub(crate) use owner::Owner;
+pub(crate) mod owner;
 
 /// A span that this thread is inside.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    /// The number of the [`Owner`].
+    /// The number of the [`Owner`](owner::Owner).
     pub(crate) owner: u64,
     /// The span's id in the subscriber.
     pub(crate) id: u64,
@@ -97,21 +94,12 @@ impl Drop for Stack {
             here.has_contexts.set(false);
             Some(innermost)
         });
-        let Some(release) = RELEASE_HANDLES.get() else { return };
         for entered in self.0.get_mut().drain(..).chain(innermost).filter(|entered| entered.stock != 0) {
-            release(entered.owner, entered.inside.entry, entered.stock);
+            if let Some(owner) = owner::find(entered.owner) {
+                owner.let_go(entered.inside.entry, entered.stock);
+            }
         }
     }
-}
-
-/// Takes back handles from an exiting thread: the owner, the entry, and the number of handles.
-pub(crate) type ReleaseHandles = fn(u64, u64, u32);
-
-static RELEASE_HANDLES: OnceLock<ReleaseHandles> = OnceLock::new();
-
-/// Sets the function to which exiting threads return their stocked handles.
-pub(crate) fn set_release(release: ReleaseHandles) {
-    let _ = RELEASE_HANDLES.set(release);
 }
 
 /// The innermost item, one cell per field: most operations on a span need only this item and few of
@@ -173,6 +161,14 @@ impl Here {
     #[inline(always)]
     fn is_inside(&self, owner: u64, entry: u64) -> bool {
         self.owner.get() == owner && self.entry.get() == entry
+    }
+
+    /// The innermost item as it is searched.
+    fn item(&self) -> Item {
+        let guard = self.guard.replace(ManuallyDrop::new(None));
+        let is_attached = guard.is_some();
+        self.guard.set(guard);
+        Item { owner: self.owner.get(), id: self.id.get(), inside: self.inside(), is_attached }
     }
 
     /// Takes the innermost item out. The caller must `put` another in its place.
@@ -245,7 +241,7 @@ pub(crate) fn innermost(owner: u64) -> Option<CurrentSpan> {
     here(|here| match here.owner.get() {
         0 => None,
         innermost if innermost == owner => Some(here.inside()),
-        _ => find(owner),
+        _ => find_entry(owner, Some),
     })
 }
 
@@ -253,15 +249,11 @@ pub(crate) fn innermost(owner: u64) -> Option<CurrentSpan> {
 #[inline]
 pub(crate) fn innermost_place(owner: u64) -> Option<CurrentSpan> {
     match innermost(owner) {
-        Some(inside) if inside.is_nowhere() => find_place(owner),
+        Some(inside) if inside.is_nowhere() => {
+            find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
+        }
         innermost => innermost,
     }
-}
-
-#[cold]
-#[inline(never)]
-fn find_place(owner: u64) -> Option<CurrentSpan> {
-    find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
 }
 
 /// The innermost item of all owners on this thread, if it is this owner's.
@@ -280,59 +272,63 @@ pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
     })
 }
 
-#[cold]
-fn find(owner: u64) -> Option<CurrentSpan> {
-    find_item(owner, |_, inside| Some(inside))
+/// An item of the stack, as it is searched.
+#[derive(Clone, Copy)]
+struct Item {
+    owner: u64,
+    id: u64,
+    inside: CurrentSpan,
+    /// Whether the item itself attached its context.
+    is_attached: bool,
+}
+
+/// The items of all owners on this thread, of which there is at least one.
+struct Items<'a> {
+    innermost: Item,
+    outer: &'a [Entered],
+}
+
+impl Items<'_> {
+    /// The items from the innermost outwards.
+    fn iter(&self) -> impl Iterator<Item = Item> + Clone {
+        let outer = self.outer.iter().rev().map(|entered| Item {
+            owner: entered.owner,
+            id: entered.id,
+            inside: entered.inside,
+            is_attached: entered.guard.is_some(),
+        });
+        std::iter::once(self.innermost).chain(outer)
+    }
+}
+
+/// Searches the items on this thread. `f` must not use the stack, which is borrowed.
+fn search<T>(f: impl FnOnce(&Items<'_>) -> Option<T>) -> Option<T> {
+    let innermost = here(|here| Some(here.item()).filter(|item| item.owner != 0))?;
+    let found = STACK.try_with(|stack| f(&Items { innermost, outer: &stack.0.borrow() }));
+    found.ok().flatten()
 }
 
 /// The first result of `f` over the owner's items, from the innermost outwards. `f` must not use
 /// the stack, which is borrowed.
 pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(CurrentSpan) -> Option<T>) -> Option<T> {
-    find_item(owner, |_, inside| f(inside))
+    search(|items| items.iter().filter(|item| item.owner == owner).find_map(|item| f(item.inside)))
 }
 
 /// The id of the owner's span that this thread entered last.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
-    find_item(owner, |id, _| Some(id))
+    search(|items| items.iter().find(|item| item.owner == owner).map(|item| item.id))
 }
 
 /// The context of this item, and whether the item itself attached it.
 pub(crate) fn entered(owner: u64, id: u64) -> Option<(SpanId, bool)> {
-    let innermost = here(|here| {
-        let guard = here.guard.replace(ManuallyDrop::new(None));
-        let has_guard = guard.is_some();
-        here.guard.set(guard);
-        (here.owner.get() == owner && here.id.get() == id).then(|| (here.context.get(), has_guard))
-    });
-    let outer = |stack: &Stack| {
-        let stack = stack.0.borrow();
-        let entered = stack.iter().rev().find(|entered| entered.owner == owner && entered.id == id)?;
-        Some((entered.inside.context, entered.guard.is_some()))
-    };
-    innermost.or_else(|| STACK.try_with(outer).ok().flatten())
+    let item = search(|items| items.iter().find(|item| item.owner == owner && item.id == id))?;
+    Some((item.inside.context, item.is_attached))
 }
 
 /// Whether a span that this thread is inside, of any owner, has this context.
 #[cold]
 pub(crate) fn has_context(context: SpanId) -> bool {
-    let is_outer = |stack: &Stack| stack.0.borrow().iter().any(|entered| entered.inside.context == context);
-    here(|here| here.owner.get() != 0 && here.context.get() == context)
-        || STACK.try_with(is_outer).unwrap_or_default()
-}
-
-fn find_item<T>(owner: u64, f: impl Fn(u64, CurrentSpan) -> Option<T>) -> Option<T> {
-    let (innermost, id, inside) = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
-    if innermost == owner
-        && let Some(found) = f(id, inside)
-    {
-        return Some(found);
-    }
-    let find = |stack: &Stack| {
-        let stack = stack.0.borrow();
-        let mut own = stack.iter().rev().filter(|entered| entered.owner == owner);
-        own.find_map(|entered| f(entered.id, entered.inside))
-    };
-    STACK.try_with(find).ok().flatten()
+    search(|items| items.iter().find(|item| item.inside.context == context)).is_some()
 }
 
 /// Finds the current context among those that other owners on the same subscriber attached for
@@ -344,26 +340,21 @@ pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>>
     if context == SpanId::INVALID {
         return None;
     }
-    let innermost = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
-    let find = |stack: &Stack| {
-        let stack = stack.0.borrow();
+    search(|items| {
         // The search takes as long as spans are nested, and finds nothing for a layer by itself.
-        if stack.len() > SHALLOW && owner::is_alone(owner) {
+        if items.outer.len() > SHALLOW && owner::is_alone(owner) {
             return None;
         }
-        let others = stack.iter().rev().map(|entered| (entered.owner, entered.id, entered.inside));
-        let items = std::iter::once(innermost).chain(others);
-        let is_of_other = |(number, _, inside): &(u64, u64, CurrentSpan)| {
-            *number != owner && inside.context == context && owner::are_beside(*number, owner)
+        let is_of_other = |item: &Item| {
+            item.owner != owner && item.inside.context == context && owner::are_beside(item.owner, owner)
         };
-        let (at, (_, id, _)) = items.clone().enumerate().find(|(_, item)| is_of_other(item))?;
-        let mut own =
-            items.enumerate().filter(|(_, (number, _, inside))| *number == owner && !inside.is_nowhere());
-        let same = own.clone().find(|(_, (_, own_id, _))| *own_id == id);
+        let (at, other) = items.iter().enumerate().find(|(_, item)| is_of_other(item))?;
+        let is_own = |item: &Item| item.owner == owner && !item.inside.is_nowhere();
+        let mut own = items.iter().enumerate().filter(|(_, item)| is_own(item));
+        let same = own.clone().find(|(_, item)| item.id == other.id);
         let around = || own.find(|(own_at, _)| *own_at > at);
-        Some(same.or_else(around).map(|(_, (_, _, inside))| inside))
-    };
-    STACK.try_with(find).ok().flatten()
+        Some(same.or_else(around).map(|(_, item)| item.inside))
+    })
 }
 
 /// Nested spans that are searched in less time than owners are compared.
@@ -429,31 +420,15 @@ fn set_aside() {
     });
 }
 
-/// A span that this thread has exited.
-#[derive(Debug)]
-pub(crate) struct Exited {
-    /// As in [`CurrentSpan`].
-    pub(crate) entry: u64,
-    pub(crate) is_dropped: bool,
-    /// As in [`Entered`].
-    pub(crate) stock: u32,
-    pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
-}
-
 /// Exits a span. It is nearly always the innermost, but spans may also be exited out of order.
 #[inline]
 #[must_use]
-pub(crate) fn pop(owner: u64, id: u64) -> Option<Exited> {
+pub(crate) fn pop(owner: u64, id: u64) -> Option<Entered> {
     here(|here| {
         if here.owner.get() != owner || here.id.get() != id {
             return pop_outer(here, owner, id);
         }
-        let left = Exited {
-            entry: here.entry.get(),
-            is_dropped: here.is_dropped.get(),
-            stock: here.stock.get(),
-            guard: here.guard.replace(ManuallyDrop::new(None)),
-        };
+        let left = here.take();
         let _ = STACK.try_with(|stack| match stack.0.borrow_mut().pop() {
             Some(outer) => here.put(outer),
             None => here.put(Entered::NONE),
@@ -468,37 +443,21 @@ pub(crate) fn pop(owner: u64, id: u64) -> Option<Exited> {
 ///
 /// Items without a context, such as those below a dropped root, are skipped. If one of them relies
 /// on the context of the item taken out, it takes over that context: see [`take_out`].
-pub(crate) fn pop_gone() -> Option<Exited> {
-    let innermost = here(|here| {
-        let guard = here.guard.replace(ManuallyDrop::new(None));
-        let has_guard = guard.is_some();
-        here.guard.set(guard);
-        has_guard.then(|| (here.owner.get(), here.id.get()))
-    });
-    let (owner, id) = innermost.or_else(outer_attached)?;
-    if owner::is_there(owner) { None } else { pop(owner, id) }
-}
-
-/// The owner and the id of the innermost item on the stack that has a context attached.
-fn outer_attached() -> Option<(u64, u64)> {
-    let find = |stack: &Stack| {
-        let stack = stack.0.borrow();
-        let attached = stack.iter().rev().find(|entered| entered.guard.is_some())?;
-        Some((attached.owner, attached.id))
-    };
-    STACK.try_with(find).ok().flatten()
+pub(crate) fn pop_gone() -> Option<Entered> {
+    let attached = search(|items| items.iter().find(|item| item.is_attached))?;
+    if owner::is_there(attached.owner) { None } else { pop(attached.owner, attached.id) }
 }
 
 /// Exits a span that is not the innermost, if this thread is inside it at all.
 #[cold]
-fn pop_outer(here: &Here, owner: u64, id: u64) -> Option<Exited> {
+fn pop_outer(here: &Here, owner: u64, id: u64) -> Option<Entered> {
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.0.borrow_mut();
         let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
         stack.push(here.take());
-        let Entered { inside, stock, guard, .. } = take_out(&mut stack, at);
+        let left = take_out(&mut stack, at);
         here.put(stack.pop().unwrap_or(Entered::NONE));
-        Some(Exited { entry: inside.entry, is_dropped: inside.is_dropped, stock, guard })
+        Some(left)
     });
     popped.ok().flatten()
 }

@@ -5,7 +5,7 @@ mod budget_control;
 mod counts;
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 #[cfg(feature = "parameters")]
 use astracer_samplers::parameters::Parameters;
@@ -21,6 +21,7 @@ use crate::rules::Rules;
 use astracer_spans::export::QueueProgress;
 #[cfg(feature = "parameters")]
 use astracer_spans::panics::warn;
+use astracer_spans::sync::{Mutex, MutexGuard, lock};
 
 /// The state that changes need. Decisions do not read it.
 #[derive(Debug)]
@@ -45,18 +46,10 @@ impl Steering {
         }
     }
 
-    fn own_cap(&self) -> MutexGuard<'_, Cap> {
-        self.own_cap.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CarriedCounts> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the rules. Changes run one at a time, and a decision sees either all of a change or
     /// nothing of it.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Rules, &mut CarriedCounts, Nanos) -> T) -> T {
-        let (decider, mut carried) = (&self.decider, self.lock());
+        let (decider, mut carried) = (&self.decider, lock(&self.carried));
         let mut rules = Rules::clone(&decider.rules().load());
         let now = decider.now();
         rules.overrides.retain(|_, forced| now < forced.until);
@@ -70,13 +63,13 @@ impl Steering {
 
     /// Replaces the sampler.
     pub(crate) fn set_sampler(&self, config: &Config) {
-        let _one_at_a_time = self.own_cap();
+        let _one_at_a_time = lock(&self.own_cap);
         self.tune(config, None);
     }
 
     /// Replaces the cap.
     pub(crate) fn set_cap(&self, cap: &Cap) {
-        let mut own = self.own_cap();
+        let mut own = lock(&self.own_cap);
         *own = *cap;
         self.replace(None, Some(cap));
     }
@@ -84,7 +77,7 @@ impl Steering {
     /// Replaces the number of processes that share the cap, both in the cap in use and in the one
     /// set in code.
     pub(crate) fn set_replicas(&self, replicas: NonZeroU32) {
-        let mut own = self.own_cap();
+        let mut own = lock(&self.own_cap);
         *own = own.with_replicas(replicas);
         let cap = self.decider.sampler().cap().with_replicas(replicas);
         self.replace(None, Some(&cap));
@@ -114,7 +107,7 @@ impl Steering {
     }
 
     fn budget_control(&self) -> Option<MutexGuard<'_, BudgetControl>> {
-        Some(self.budget_control.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        self.budget_control.as_ref().map(lock)
     }
 
     /// Replaces the sampler, the cap or both; `None` keeps the current one.
@@ -142,7 +135,7 @@ impl Steering {
     pub(crate) fn set_parameters(&self, text: &str) -> Result<Option<String>, SteerError> {
         let Parameters { config, key, random, cap, tail, budget, comments: _ } = text.parse()?;
         // Held until the whole file is applied, so that changes come one at a time.
-        let own_cap = self.own_cap();
+        let own_cap = lock(&self.own_cap);
         let (before, decider) = (self.in_use(), &self.decider);
         let fixed = [
             (
@@ -200,7 +193,7 @@ impl Steering {
     }
 
     pub(crate) fn keys(&self) -> Vec<KeyStats> {
-        let mut carried = self.lock();
+        let mut carried = lock(&self.carried);
         carried.fold();
         counts::by_key(&carried, &self.decider.sampler(), self.decider.now())
     }

@@ -20,7 +20,7 @@ use crate::core::{Core, Placement, parent_here, place_elsewhere};
 use crate::layer::AstracerLayer;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
-use crate::table::{Entry, LetGo, NewId, UNRECORDED, is_unrecorded, unrecorded_id};
+use crate::table::{Entry, LetGo, UNRECORDED, is_unrecorded, unrecorded_id};
 
 /// A subscriber that replaces [`tracing_subscriber::registry()`] with an [`AstracerLayer`] on it.
 ///
@@ -105,7 +105,7 @@ impl AstracerSubscriber {
     #[inline]
     fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
         let above = self.hold(core, Some(parent));
-        above.pass_to(Some(core.begin_child(attributes, NewId::Own, parent, base)))
+        above.pass_to(Some(core.begin_child(attributes, None, parent, base)))
     }
 
     /// Begins a span that has no parent, or whose parent is not simply this thread's current span.
@@ -120,7 +120,7 @@ impl AstracerSubscriber {
             Placement::LocalRoot { .. } => attributes.parent().and_then(|parent| core.find(parent)),
         };
         let above = self.hold(core, above);
-        above.pass_to(core.begin(attributes, NewId::Own, placement))
+        above.pass_to(core.begin(attributes, None, placement))
     }
 
     /// Takes a handle of the parent of a span that begins.
@@ -389,20 +389,17 @@ impl Subscriber for AstracerSubscriber {
 
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
         let _ = self.dispatch.set(dispatch.downgrade());
-        Layer::<Registry>::on_register_dispatch(&self.layer, dispatch);
+        if let Some(core) = self.core() {
+            core.set_base(std::ptr::from_ref(self).addr());
+        }
     }
 
     // The trait's method is unsafe because callers read through the returned pointer. Ours points
-    // into `self`, or to its core, and has the requested type.
+    // into `self`, and has the requested type.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {
             return Some((&raw const *self).cast());
-        }
-        if id == TypeId::of::<Core>()
-            && let Some(core) = self.core()
-        {
-            return Some((&raw const *core).cast());
         }
         unsafe { Layer::<Registry>::downcast_raw(&self.layer, id) }
     }

@@ -46,15 +46,6 @@ pub(crate) struct Table {
     refused: Refused,
 }
 
-/// The source of a new span's id.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NewId {
-    /// The registry made this id.
-    OfRegistry(u64),
-    /// The table makes the id.
-    Own,
-}
-
 #[derive(Debug)]
 enum Entries {
     /// By the ids of a registry.
@@ -125,13 +116,14 @@ impl Table {
         }
     }
 
-    /// Takes an entry for a span that begins. `None` if its page does not fit the budget's share of
-    /// this use.
+    /// Takes an entry for a span that begins, with the id that the registry made, or with `None`
+    /// for an id that the table makes. `None` if its page does not fit the budget's share of this
+    /// use.
     #[inline]
-    pub(crate) fn take(&self, id: NewId, by: Use) -> Option<&Entry> {
+    pub(crate) fn take(&self, id: Option<u64>, by: Use) -> Option<&Entry> {
         match (&self.entries, id) {
-            (Entries::Own(own), NewId::Own) => own.take(|bytes| self.budget.take(bytes, by)),
-            (Entries::BySlab(shards), NewId::OfRegistry(id)) => {
+            (Entries::Own(own), None) => own.take(|bytes| self.budget.take(bytes, by)),
+            (Entries::BySlab(shards), Some(id)) => {
                 let (shard, page, place) = Self::locate(id);
                 let entries = shards[shard].get().and_then(|shard| shard.pages[page].get());
                 let entry = match entries {
@@ -149,14 +141,10 @@ impl Table {
     #[cold]
     pub(crate) fn refuse(
         &self,
-        id: NewId,
+        id: Option<u64>,
         refusal: Refusal,
         beginning: impl FnOnce() -> Beginning,
     ) -> &Entry {
-        let id = match id {
-            NewId::OfRegistry(id) => Some(id),
-            NewId::Own => None,
-        };
         self.refused.add(id, refusal, beginning)
     }
 
@@ -259,7 +247,7 @@ mod tests {
         let places: HashSet<_> = ids.iter().map(|id| Table::locate(*id)).collect();
         assert_eq!(places.len(), ids.len());
         let table = Table::new(MemoryBudget::new(usize::MAX));
-        assert!(ids.iter().all(|id| table.take(NewId::OfRegistry(*id), Use::Roots).is_some()));
+        assert!(ids.iter().all(|id| table.take(Some(*id), Use::Roots).is_some()));
         assert!(ids.iter().all(|id| table.find(*id).is_some_and(|entry| entry.id() == *id)));
         let entries = table.budget.used() / size_of::<Entry>();
         assert!((20_000..70_000).contains(&entries), "{entries}: pages double");
@@ -270,8 +258,8 @@ mod tests {
         let page = FIRST_PAGE as usize * size_of::<Entry>();
         let budget = MemoryBudget::new(page);
         let table = Table::new(budget.clone());
-        assert!(table.take(NewId::OfRegistry(1), Use::Roots).is_none(), "a tenth is left to children");
-        let take = |id| table.take(NewId::OfRegistry(id), Use::Entries);
+        assert!(table.take(Some(1), Use::Roots).is_none(), "a tenth is left to children");
+        let take = |id| table.take(Some(id), Use::Entries);
         for id in 1..=FIRST_PAGE {
             assert!(take(id).is_some());
         }

@@ -3,18 +3,15 @@
 //! The counterpart of [`remote_parent`](crate::remote_parent()) for callers: clients on tower take
 //! [`InjectLayer`], and other clients call [`inject`] on a request's headers.
 
-use std::fmt;
-use std::sync::Arc;
 use std::task::{self, Poll};
 
 use astracer_sdk::outgoing_context;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Injector, TextMapPropagator};
-use opentelemetry::{Context, global};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::remote_parent::parsed;
+use crate::remote_parent::{Propagation, parsed};
 
 /// Writes the current span's context into a request's headers, by OpenTelemetry's global
 /// propagator. Headers of the same names are replaced. Without a current span nothing is written.
@@ -31,12 +28,7 @@ use crate::remote_parent::parsed;
 /// # call();
 /// ```
 pub fn inject(headers: &mut HeaderMap) {
-    let context = outgoing_context();
-    global::get_text_map_propagator(|propagator| inject_by(propagator, &context, headers));
-}
-
-fn inject_by(propagator: &dyn TextMapPropagator, context: &Context, headers: &mut HeaderMap) {
-    propagator.inject_context(context, &mut Outgoing(headers));
+    InjectLayer::global().inject(headers);
 }
 
 struct Outgoing<'a>(&'a mut HeaderMap);
@@ -81,17 +73,16 @@ impl Injector for Outgoing<'_> {
 /// // tonic: GreeterClient::new(channel)
 /// # tower_service::Service::call(&mut channel.clone(), http::Request::new(()));
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct InjectLayer {
-    /// `None`: the global propagator.
-    propagator: Option<Arc<dyn TextMapPropagator + Send + Sync>>,
+    propagation: Propagation,
 }
 
 impl InjectLayer {
     /// Writes headers with this propagator, for example
     /// [`Astracer::propagator`](astracer_sdk::Astracer::propagator).
     pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
-        InjectLayer { propagator: Some(Arc::new(propagator)) }
+        InjectLayer { propagation: Propagation::new(propagator) }
     }
 
     /// Writes headers with OpenTelemetry's global propagator.
@@ -100,16 +91,8 @@ impl InjectLayer {
     }
 
     fn inject(&self, headers: &mut HeaderMap) {
-        match &self.propagator {
-            Some(propagator) => inject_by(&**propagator, &outgoing_context(), headers),
-            None => inject(headers),
-        }
-    }
-}
-
-impl fmt::Debug for InjectLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InjectLayer").finish_non_exhaustive()
+        let context = outgoing_context();
+        self.propagation.with(|propagator| propagator.inject_context(&context, &mut Outgoing(headers)));
     }
 }
 

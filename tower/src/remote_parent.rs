@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 
+use http::header::GetAll;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::TraceContextExt as _;
@@ -20,7 +21,34 @@ use tower_service::Service;
 ///
 /// See [`RemoteParentFuture::new`] for a future that runs with it.
 pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
-    global::get_text_map_propagator(|propagator| extract(propagator, headers))
+    RemoteParentLayer::global().extract(headers)
+}
+
+/// The propagator of a layer.
+#[derive(Clone, Default)]
+pub(crate) struct Propagation {
+    /// `None`: the global one.
+    own: Option<Arc<dyn TextMapPropagator + Send + Sync>>,
+}
+
+impl Propagation {
+    pub(crate) fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
+        Propagation { own: Some(Arc::new(propagator)) }
+    }
+
+    pub(crate) fn with<T>(&self, f: impl FnMut(&dyn TextMapPropagator) -> T) -> T {
+        let mut f = f;
+        match &self.own {
+            Some(own) => f(&**own),
+            None => global::get_text_map_propagator(f),
+        }
+    }
+}
+
+impl fmt::Debug for Propagation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.own.is_some() { "own" } else { "global" })
+    }
 }
 
 fn extract(propagator: &dyn TextMapPropagator, headers: &HeaderMap) -> Option<Context> {
@@ -52,10 +80,10 @@ pub(crate) fn parsed(name: &str) -> Option<&'static HeaderName> {
 struct Headers<'a>(&'a HeaderMap);
 
 impl Headers<'_> {
-    fn first(&self, name: &str) -> Option<&HeaderValue> {
+    fn all(&self, name: &str) -> GetAll<'_, HeaderValue> {
         match parsed(name) {
-            Some(name) => self.0.get(name),
-            None => self.0.get(name),
+            Some(name) => self.0.get_all(name),
+            None => self.0.get_all(name),
         }
     }
 
@@ -63,17 +91,15 @@ impl Headers<'_> {
     /// propagator's `fields` are the headers it writes, but those of B3 read both forms and write
     /// one.
     fn has_any_form(&self, name: &str) -> bool {
-        match NAMES.iter().position(|known| known.as_str() == name) {
-            Some(place) if B3.contains(&place) => NAMES[B3].iter().any(|form| self.0.contains_key(form)),
-            Some(place) => self.0.contains_key(&NAMES[place]),
-            None => self.0.contains_key(name),
-        }
+        let is_b3 = NAMES[B3].iter().any(|form| form.as_str() == name);
+        let has_b3 = || NAMES[B3].iter().any(|form| self.0.contains_key(form));
+        if is_b3 { has_b3() } else { self.all(name).iter().next().is_some() }
     }
 }
 
 impl Extractor for Headers<'_> {
     fn get(&self, key: &str) -> Option<&str> {
-        self.first(key)?.to_str().ok()
+        self.all(key).iter().next()?.to_str().ok()
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -81,11 +107,7 @@ impl Extractor for Headers<'_> {
     }
 
     fn get_all(&self, key: &str) -> Option<Vec<&str>> {
-        let values = match parsed(key) {
-            Some(name) => self.0.get_all(name),
-            None => self.0.get_all(key),
-        };
-        let values: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
+        let values: Vec<&str> = self.all(key).iter().filter_map(|value| value.to_str().ok()).collect();
         (!values.is_empty()).then_some(values)
     }
 }
@@ -123,17 +145,16 @@ impl Extractor for Headers<'_> {
 /// # drop(layer);
 /// # Ok::<(), astracer_sdk::BuildError>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RemoteParentLayer {
-    /// `None`: the global propagator.
-    propagator: Option<Arc<dyn TextMapPropagator + Send + Sync>>,
+    propagation: Propagation,
 }
 
 impl RemoteParentLayer {
     /// Reads headers with this propagator, for example
     /// [`Astracer::propagator`](astracer_sdk::Astracer::propagator).
     pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
-        RemoteParentLayer { propagator: Some(Arc::new(propagator)) }
+        RemoteParentLayer { propagation: Propagation::new(propagator) }
     }
 
     /// Reads headers with OpenTelemetry's global propagator.
@@ -142,10 +163,7 @@ impl RemoteParentLayer {
     }
 
     pub(crate) fn extract(&self, headers: &HeaderMap) -> Option<Context> {
-        match &self.propagator {
-            Some(propagator) => extract(&**propagator, headers),
-            None => remote_parent(headers),
-        }
+        self.propagation.with(|propagator| extract(propagator, headers))
     }
 }
 
@@ -162,12 +180,6 @@ pub(crate) fn attach(parent: &Context) -> Option<ContextGuard> {
             here.trace_id() == caller.trace_id() && here.span_id() != caller.span_id() && !here.is_remote()
         });
     (!is_inside).then(|| parent.clone().attach())
-}
-
-impl fmt::Debug for RemoteParentLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteParentLayer").finish_non_exhaustive()
-    }
 }
 
 impl<S> Layer<S> for RemoteParentLayer {

@@ -18,7 +18,7 @@ use crate::decider::ParentDecision;
 #[cfg(feature = "parameters")]
 use crate::fault::SteerError;
 use crate::fault::{Fault, Origin};
-use crate::propagation::Propagator;
+use crate::propagation::{Propagator, percent_decoded};
 use astracer_spans::record::SpanLimits;
 
 const KEPT: &str = "the previous setting";
@@ -179,11 +179,19 @@ impl Builder {
             "astracer_file" => match argument {
                 Some(path) => {
                     let path = path.trim();
+                    #[cfg_attr(
+                        not(feature = "parameters"),
+                        expect(unused_variables, reason = "no file is read")
+                    )]
                     let watches = self.read(WATCH, "true", get, boolean).unwrap_or(true);
                     match std::fs::File::open(path) {
                         Ok(_) => {
-                            let builder = self.with_parent_decision(ParentDecision::Respect);
-                            builder.with_parameters_file_followed(path, watches)
+                            self.parents = ParentDecision::Respect;
+                            #[cfg(feature = "parameters")]
+                            if watches {
+                                return self.with_watched_parameters_file(path);
+                            }
+                            self.with_parameters_file(path)
                         }
                         Err(error) => self
                             .with_fault(Origin::Variable(ARGUMENT), format!("cannot open `{path}`: {error}")),
@@ -238,19 +246,6 @@ impl Builder {
     #[cfg(feature = "parameters")]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         self.with_parameters_of(path.as_ref()).0
-    }
-
-    #[cfg(feature = "parameters")]
-    fn with_parameters_file_followed(self, path: &str, watches: bool) -> Self {
-        match watches {
-            true => self.with_watched_parameters_file(path),
-            false => self.with_parameters_file(path),
-        }
-    }
-
-    #[cfg(not(feature = "parameters"))]
-    fn with_parameters_file_followed(self, path: &str, _watches: bool) -> Self {
-        self.with_parameters_file(path)
     }
 
     /// Without the feature `parameters` no parameters file can be read, so each call is a fault.
@@ -334,7 +329,9 @@ fn resource_attributes(text: &str) -> Result<Vec<KeyValue>, String> {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("`{part}` is not of the form key=value"))?;
             let decode = |text: &str| {
-                decoded(text.trim()).ok_or_else(|| format!("`{part}` is not percent-encoded UTF-8"))
+                let (bytes, is_whole) = percent_decoded(text.trim());
+                let decoded = String::from_utf8(bytes).ok().filter(|_| is_whole);
+                decoded.ok_or_else(|| format!("`{part}` is not percent-encoded UTF-8"))
             };
             let key = decode(key)?;
             if key.is_empty() {
@@ -343,19 +340,4 @@ fn resource_attributes(text: &str) -> Result<Vec<KeyValue>, String> {
             Ok(KeyValue::new(key, decode(value)?))
         })
         .collect()
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-        let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-        bytes.push((high * 16 + low) as u8);
-    }
-    String::from_utf8(bytes).ok()
 }

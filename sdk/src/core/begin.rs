@@ -7,7 +7,7 @@ use tracing_core::span::Attributes;
 use super::Core;
 use super::place::Placement;
 use crate::settings::{ContextMode, Start};
-use crate::table::{Beginning, CONTEXT, Entry, Fate, NewId, Phase, Refusal, STATE, UNRECORDED};
+use crate::table::{Beginning, CONTEXT, Entry, Fate, Phase, Refusal, STATE, UNRECORDED};
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Body, Fields};
 use astracer_spans::stats::{Counted, Loss};
@@ -21,7 +21,7 @@ impl Core {
     pub(crate) fn begin(
         &self,
         attributes: &Attributes<'_>,
-        id: NewId,
+        id: Option<u64>,
         placement: Placement<'_>,
     ) -> Option<&Entry> {
         match placement {
@@ -47,7 +47,7 @@ impl Core {
 
     /// Refuses a span for which the memory of open spans has no room, and everything below it.
     #[cold]
-    pub(super) fn refuse(&self, id: NewId, refusal: Refusal) -> &Entry {
+    pub(super) fn refuse(&self, id: Option<u64>, refusal: Refusal) -> &Entry {
         let ids = &self.shared.ids;
         self.table.refuse(id, refusal, || Beginning {
             trace_id: ids.new_trace_id(),
@@ -76,7 +76,7 @@ impl Core {
     pub(crate) fn begin_child(
         &self,
         attributes: &Attributes<'_>,
-        id: NewId,
+        id: Option<u64>,
         parent: &Entry,
         flag: u8,
     ) -> &Entry {
@@ -112,7 +112,7 @@ impl Core {
 
     /// Refuses a span below a kept or a lost one.
     #[cold]
-    fn lose_child(&self, id: NewId) -> &Entry {
+    fn lose_child(&self, id: Option<u64>) -> &Entry {
         let counters = &self.shared.counters;
         counters.made();
         counters.ended();
@@ -122,7 +122,12 @@ impl Core {
 
     /// Begins a span below a dropped local root. It keeps that root's ids, wherever it is entered.
     #[inline]
-    fn begin_below_dropped(&self, metadata: &'static Metadata<'static>, id: NewId, above: &Entry) -> &Entry {
+    fn begin_below_dropped(
+        &self,
+        metadata: &'static Metadata<'static>,
+        id: Option<u64>,
+        above: &Entry,
+    ) -> &Entry {
         if above.refusal() == Some(Refusal::Lost) {
             return self.lose_child(id);
         }

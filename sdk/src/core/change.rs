@@ -18,15 +18,6 @@ use astracer_spans::record::{Body, EventTime, Fields, SpanLimits};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyStarted;
 
-/// The state of a span, and the context that goes with it.
-#[cfg(feature = "bridge")]
-pub(crate) enum View {
-    /// The span may still get another parent. Holds the context from which its own will be made.
-    Undecided(Context),
-    /// The span is decided. Holds its context, or that of the dropped root above it.
-    Decided(Context),
-}
-
 impl Core {
     /// Sets the parent of a span that has not started. The context's values, such as baggage, come
     /// with it.
@@ -49,8 +40,7 @@ impl Core {
             // The span leaves the trace in which it began, and becomes a local root.
             self.shared.counters.unmade();
         }
-        let ids = parent.span().span_context().clone();
-        let old = claim.undecide(Box::new(Pending { parent: ids, base: parent, below_dropped: false }));
+        let old = claim.undecide(Box::new(Pending { base: parent, below_dropped: false }));
         // Values of contexts are the user's, and dropping them runs the user's code.
         drop(old);
         Ok(())
@@ -92,7 +82,8 @@ impl Core {
             let metadata: &'static Metadata<'static> = event.metadata();
             self.with_body(&id, entry, |body, limits| {
                 body.absorb_event(fields, metadata, now, limits);
-                self.mark_if_event_failed(entry, body);
+                // An event changes no attribute.
+                self.mark_if(entry, || body.has_failed());
             });
         });
     }
@@ -156,13 +147,6 @@ impl Core {
 /// For the bridge, which implements tracing-opentelemetry's trait.
 #[cfg(feature = "bridge")]
 impl Core {
-    pub(crate) fn view(&self, id: &Id) -> View {
-        match self.base_of_unstarted(id) {
-            Some(base) => View::Undecided(base),
-            None => View::Decided(self.context_to_call(id)),
-        }
-    }
-
     /// The context from which a span's own will be made; `None` if the span has started.
     pub(crate) fn base_of_unstarted(&self, id: &Id) -> Option<Context> {
         let entry = self.find(id)?;

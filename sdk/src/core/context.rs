@@ -1,6 +1,9 @@
 //! OpenTelemetry's context inside the layer's spans.
 
 use std::borrow::Cow;
+#[cfg(feature = "bridge")]
+use std::cell::Cell;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry::baggage::BaggageExt as _;
@@ -8,7 +11,7 @@ use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt, TraceStat
 use opentelemetry::{Context, KeyValue, SpanId};
 use tracing_core::span::Id;
 
-use super::{Core, known};
+use super::Core;
 use crate::settings::ContextMode;
 use crate::stack;
 use crate::table::{BASE_CURRENT, CONTEXT, Entry, Phase, STATE};
@@ -34,9 +37,7 @@ impl Core {
         // Code that suppresses telemetry and enters the span must not suppress it for later code
         // too.
         if is_often && !context.is_telemetry_suppressed() {
-            // Dropped after the lock is released: its values are the user's.
-            let old = entry.extra().context.replace(context.clone());
-            drop(old);
+            keep(entry, &context);
         }
         Some(context)
     }
@@ -55,8 +56,7 @@ impl Core {
             // cached: where the span is entered, other context values may be current.
             return self.context_from(&Context::new(), entry);
         }
-        let old = entry.extra().context.replace(context.clone());
-        drop(old);
+        keep(entry, &context);
         Some(context)
     }
 
@@ -68,9 +68,9 @@ impl Core {
 
     /// Makes the context from `base`, and caches it.
     pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
-        let context = self.make_context(base, entry);
-        let old = context.and_then(|context| entry.extra().context.replace(context));
-        drop(old);
+        if let Some(context) = self.make_context(base, entry) {
+            keep(entry, &context);
+        }
     }
 
     /// `None` if another layer keeps the context where the span is entered, or the span has no id.
@@ -113,7 +113,7 @@ impl Core {
         if entry.phase() == Phase::Dropped {
             let (trace_id, span_id) = (entry.trace_id(), entry.span_id());
             let ids = SpanContext::new(trace_id, span_id, entry.trace_flags(), false, TraceState::NONE);
-            return Some(of_dropped(base, ids));
+            return Some(base.with_remote_span_context(ids));
         }
         self.make_context(base, entry)
     }
@@ -154,16 +154,17 @@ impl Core {
     }
 }
 
-/// The context of a dropped local root: the processes that it calls have to learn that the trace is
-/// dropped.
-pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
-    base.with_remote_span_context(ids)
+/// Caches a span's context.
+fn keep(entry: &Entry, context: &Context) {
+    // Dropped after the lock is released: its values are the user's.
+    let old = entry.extra().context.replace(context.clone());
+    drop(old);
 }
 
 /// One of our spans behind the OpenTelemetry API. It may outlive the span, and then does nothing.
 #[derive(Debug)]
 pub(crate) struct LiveSpan {
-    /// The core's number: see [`known`].
+    /// The core's number, perhaps with [`IN_CALLS`]; 0: nothing is recorded.
     core: u64,
     id: Id,
     /// Another span may use the entry after this one has ended: see [`Entry::with_extra`].
@@ -171,9 +172,39 @@ pub(crate) struct LiveSpan {
     context: SpanContext,
 }
 
+/// Marks a span that is written to only during calls of the bridge.
+#[cfg(feature = "bridge")]
+const IN_CALLS: u64 = 1 << 63;
+
+#[cfg(feature = "bridge")]
+thread_local! {
+    /// The number of nested calls of the bridge on this thread.
+    pub(crate) static CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+#[cfg(feature = "bridge")]
 impl LiveSpan {
+    /// A dropped span: it has ids only.
+    pub(crate) fn dropped(ids: SpanContext) -> Self {
+        LiveSpan { core: 0, id: Id::from_u64(1), sequence: 0, context: ids }
+    }
+
+    pub(crate) fn only_in_calls(self) -> Self {
+        LiveSpan { core: self.core | IN_CALLS, ..self }
+    }
+}
+
+impl LiveSpan {
+    fn core(&self) -> Option<Arc<Core>> {
+        #[cfg(feature = "bridge")]
+        if self.core & IN_CALLS != 0 {
+            return if CALLS.get() > 0 { Core::known(self.core & !IN_CALLS) } else { None };
+        }
+        Core::known(self.core)
+    }
+
     fn with<T>(&self, f: impl FnOnce(&mut Body, &SpanLimits) -> T) -> Option<T> {
-        let core = known::find(self.core)?;
+        let core = self.core()?;
         let entry = core.find(&self.id)?;
         entry.with_extra(self.sequence, |extra| {
             let body = extra.body.get_or_insert_with(|| core.new_body());
@@ -203,7 +234,7 @@ impl Span for LiveSpan {
     }
 
     fn is_recording(&self) -> bool {
-        let Some(core) = known::find(self.core) else { return false };
+        let Some(core) = self.core() else { return false };
         let is_open = |body: Option<&Body>| !body.is_some_and(Body::is_ended_by_hand);
         let entry = core.find(&self.id);
         entry

@@ -16,9 +16,9 @@
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
-use super::{Core, known};
+use super::Core;
 use crate::settings::ContextMode;
-use crate::stack::{self, CurrentSpan};
+use crate::stack::{self, CurrentSpan, owner};
 use crate::table::{Entry, REMOTE_PARENT};
 use astracer_spans::sync::{AtomicU8, AtomicU64, Ordering};
 
@@ -79,44 +79,47 @@ impl Contexts {
     }
 }
 
-/// The span of the current context, if there is one, and whether it is remote.
-fn current() -> Option<(SpanId, bool)> {
-    if !stack::has_contexts() {
-        return None;
+/// The span of the current context.
+struct CurrentContext {
+    trace: TraceId,
+    span: SpanId,
+    is_remote: bool,
+    /// The span may be another layer's or started through OpenTelemetry's API: it is of this
+    /// process, and open or not sampled. Our contexts that outlive their spans record nothing, and
+    /// have the flag that OpenTelemetry's SDK does not set.
+    may_be_foreign: bool,
+}
+
+impl CurrentContext {
+    fn get() -> Option<Self> {
+        if !stack::has_contexts() {
+            return None;
+        }
+        Context::map_current(|context| {
+            let span = context.span();
+            let ids = span.span_context();
+            let is_remote = ids.is_remote();
+            let may_be_foreign =
+                !is_remote && (ids.trace_flags() == TraceFlags::NOT_SAMPLED || span.is_recording());
+            let (trace, span) = (ids.trace_id(), ids.span_id());
+            ids.is_valid().then_some(CurrentContext { trace, span, is_remote, may_be_foreign })
+        })
     }
-    Context::map_current(|context| {
-        let span = context.span();
-        let ids = span.span_context();
-        ids.is_valid().then(|| (ids.span_id(), ids.is_remote()))
-    })
 }
 
 #[cold]
 fn current_id() -> SpanId {
-    current().map_or(SpanId::INVALID, |(span, _)| span)
+    CurrentContext::get().map_or(SpanId::INVALID, |current| current.span)
 }
 
 /// Whether the current span is remote, and not this one.
 #[cold]
 fn is_remote(other_than: SpanId) -> bool {
-    current().is_some_and(|(span, is_remote)| is_remote && span != other_than)
+    CurrentContext::get().is_some_and(|current| current.is_remote && current.span != other_than)
 }
 
-/// The span of the current context, if it may be another layer's or started through
-/// OpenTelemetry's API: it is of this process, and open or not sampled. Our contexts that outlive
-/// their spans record nothing, and have the flag that OpenTelemetry's SDK does not set.
-fn foreign() -> Option<(TraceId, SpanId)> {
-    if !stack::has_contexts() {
-        return None;
-    }
-    Context::map_current(|context| {
-        let span = context.span();
-        let ids = span.span_context();
-        let may_be = ids.is_valid()
-            && !ids.is_remote()
-            && (ids.trace_flags() == TraceFlags::NOT_SAMPLED || span.is_recording());
-        may_be.then(|| (ids.trace_id(), ids.span_id()))
-    })
+fn foreign() -> Option<CurrentContext> {
+    CurrentContext::get().filter(|current| current.may_be_foreign)
 }
 
 impl Core {
@@ -132,12 +135,12 @@ impl Core {
     #[cold]
     pub(super) fn is_of_other_layer(&self, inside: &CurrentSpan) -> bool {
         if self.is_beside_contexts() {
-            return current().is_some_and(|(_, is_remote)| !is_remote);
+            return CurrentContext::get().is_some_and(|current| !current.is_remote);
         }
         if !self.may_guess() {
             return false;
         }
-        let Some((trace, span)) = foreign() else { return false };
+        let Some(CurrentContext { trace, span, .. }) = foreign() else { return false };
         // Code that starts a span here continues our trace. Another layer does so only where both
         // continue a caller's.
         let continues = |entry: &Entry| {
@@ -159,7 +162,7 @@ impl Core {
 
     #[inline(never)]
     fn guess_at_entry(&self, entry: &Entry) -> bool {
-        let Some((_, span)) = foreign() else { return false };
+        let Some(CurrentContext { span, .. }) = foreign() else { return false };
         if span == entry.parent() || stack::has_context(span) || self.is_ours(span) {
             return false;
         }
@@ -210,10 +213,10 @@ impl Core {
         if inside == SpanId::INVALID {
             return;
         }
-        let now = current();
-        let is_same = now.is_some_and(|(span, _)| span == inside);
+        let now = CurrentContext::get();
+        let is_same = now.as_ref().is_some_and(|now| now.span == inside);
         // Ours is covered by another layer's, or the other layer's has gone before ours is called.
-        let is_beside = !is_same && (!is_attached || now.is_some_and(|(_, is_remote)| !is_remote));
+        let is_beside = !is_same && (!is_attached || now.is_some_and(|now| !now.is_remote));
         if is_beside {
             self.contexts.set(BESIDE);
         } else if is_same {
@@ -224,7 +227,7 @@ impl Core {
     /// Whether this is the id of an open span of ours, on any subscriber: then code attached its
     /// context, and no other layer keeps the contexts of its subscriber.
     fn is_ours(&self, span: SpanId) -> bool {
-        let of_core = known::with_open(span);
+        let of_core = owner::with_open(span);
         if of_core == Some(self.number()) {
             self.contexts.set(ALONE);
         }

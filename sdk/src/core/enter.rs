@@ -102,11 +102,11 @@ impl Core {
         // may trace or panic. It is also dropped if a filter panics while it is notified of a
         // span's end.
         let _guard = ManuallyDrop::into_inner(left.guard);
-        if left.is_dropped {
+        if left.inside.is_dropped {
             self.shared.counters.refused(stack::take_refused());
             if self.counts_outcomes() {
                 // The root may be the span itself, which is no longer on the stack.
-                self.leave_dropped(self.find(id).or_else(|| self.find_id(left.entry)));
+                self.leave_dropped(self.find(id).or_else(|| self.find_id(left.inside.entry)));
             }
         } else if let Some(entry) = self.find(id) {
             if std::thread::panicking() {
@@ -119,7 +119,7 @@ impl Core {
             }
         }
         if left.stock != 0 {
-            let_go(left.entry, left.stock);
+            let_go(left.inside.entry, left.stock);
         }
     }
 }

@@ -6,7 +6,7 @@ use opentelemetry::TraceId;
 use opentelemetry::trace::SpanContext;
 use tracing_core::Event;
 
-use super::{Core, known};
+use super::Core;
 use crate::stack;
 use crate::table::{Fate, Phase};
 use astracer_spans::held_logs::Holds;
@@ -24,11 +24,6 @@ pub(crate) enum LogDecision {
 }
 
 impl Core {
-    /// The core with this number, if it still exists.
-    pub(crate) fn known(number: u64) -> Option<Arc<Core>> {
-        known::find(number)
-    }
-
     pub(crate) fn log_decision(&self, event: &Event<'_>) -> LogDecision {
         let entry = if event.is_contextual() {
             match stack::innermost_place(self.number()) {

@@ -13,6 +13,7 @@ use tracing_core::span::Id;
 use tracing_core::{Event, Level};
 
 use super::Core;
+use super::wanted::Wanted;
 use crate::decider::RootDecision;
 use crate::stack;
 use crate::table::{BODY, Entry, Fate, Phase, ROOT};
@@ -20,7 +21,7 @@ use astracer_spans::clock::Ticks;
 use astracer_spans::export::Patience;
 use astracer_spans::late::{LateTraces, Outcome};
 use astracer_spans::record::{
-    Body, Buffer, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error,
+    Attribute, Body, Buffer, ERROR, Fields, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status,
 };
 use astracer_spans::thread;
 use astracer_spans::traces::{EndedSpan, TraceRef};
@@ -225,12 +226,8 @@ impl Core {
         self.mark_if(entry, || body.severity() == Severity::Error);
     }
 
-    /// As [`Core::mark_if_failed`], for an event, which changes no attribute.
-    pub(super) fn mark_if_event_failed(&self, entry: &Entry, body: &Body) {
-        self.mark_if(entry, || body.has_failed());
-    }
-
-    fn mark_if(&self, entry: &Entry, has_failed: impl FnOnce() -> bool) {
+    /// As [`Core::mark_if_failed`], if `has_failed` says so.
+    pub(super) fn mark_if(&self, entry: &Entry, has_failed: impl FnOnce() -> bool) {
         if self.counts_outcomes() && entry.phase() == Phase::Recorded && has_failed() {
             self.shared.traces.mark(entry.trace(), Severity::Error);
         }
@@ -303,10 +300,17 @@ impl Core {
         if self.shared.late.is_none() || self.find(id).is_none() {
             return;
         }
-        let mut seen = ErrorField(false);
-        record(&mut seen);
+        let failed = Fields::borrow(|fields| {
+            let settings = self.settings();
+            let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
+            // Other values may be the service's, and expensive to format.
+            let wants = |field: &Field, _| matches!(field.name(), ERROR | STATUS_CODE | STATUS_DESCRIPTION);
+            record(&mut Wanted { wants, visitor });
+            let says_so = |attribute: &Attribute| attribute.says_error(fields.memory.view());
+            matches!(fields.status, Status::Error(_)) || fields.attributes.iter().any(says_so)
+        });
         // Looked up again: the service's code, which formats fields, may have ended the span.
-        let Some(entry) = self.find(id).filter(|_| seen.0) else { return };
+        let Some(entry) = self.find(id).filter(|_| failed) else { return };
         match entry {
             root if is_counted_root(root) => root.set_failed(),
             below => self.fail_dropped_root(below.trace_id()),
@@ -341,45 +345,5 @@ fn severity_of(body: Option<&Body>) -> Severity {
         _ if std::thread::panicking() => Severity::Error,
         Some(body) => body.severity(),
         None => Severity::Fine,
-    }
-}
-
-/// Looks for a field that indicates an error, by the same rules as a recorded span's body.
-struct ErrorField(bool);
-
-impl ErrorField {
-    fn note(&mut self, field: &Field, text: &str) {
-        self.0 |= match field.name() {
-            ERROR => is_error(text),
-            STATUS_CODE => matches!(Status::named(text), Status::Error(_)),
-            STATUS_DESCRIPTION => true,
-            _ => false,
-        };
-    }
-}
-
-impl Visit for ErrorField {
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.0 |= value && field.name() == ERROR;
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.0 |= field.name() == ERROR && is_error(&value.to_string());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.note(field, value);
-    }
-
-    fn record_error(&mut self, field: &Field, _: &(dyn std::error::Error + 'static)) {
-        self.0 |= field.name() == ERROR;
-    }
-
-    /// All other kinds of values arrive here too, by `Visit`'s default methods.
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // The value may be the service's, and expensive to format.
-        if matches!(field.name(), ERROR | STATUS_CODE | STATUS_DESCRIPTION) {
-            self.note(field, &format!("{value:?}"));
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Local roots: begins one, and decides whether its trace is kept, once.
 //!
-//! [`Start`] says when. A root that is decided when it is used stores its fields until then, and its
-//! parent may still be set; the first thread that needs the decision makes it. A root that is
+//! [`Start`] says when. A root that is decided when it is used stores its fields until then, and
+//! its parent may still be set; the first thread that needs the decision makes it. A root that is
 //! decided at once formats only the fields that the key needs, and stores fields only if the trace
 //! is recorded.
 
@@ -12,18 +12,16 @@ use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, SpanRef, TraceContextExt as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
-use tracing_core::field::{Field, Visit};
+use tracing_core::field::Field;
 use tracing_core::span::Attributes;
 
 use super::Core;
-use super::context::of_dropped;
 use super::place::Base;
+use super::wanted::Wanted;
 use crate::decider::RootDecision;
 use crate::key::{self, Key, Pairs, Root};
 use crate::settings::{ContextMode, Start};
-use crate::table::{
-    BODY, Beginning, Claim, Entry, Fate, HELD, NewId, Pending, Phase, ROOT, RecordedSpan, Refusal,
-};
+use crate::table::{BODY, Beginning, Claim, Entry, Fate, HELD, Pending, Phase, ROOT, RecordedSpan, Refusal};
 use astracer_spans::clock::Ticks;
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Attribute, Body, Fields, MemoryView};
@@ -83,7 +81,7 @@ impl Core {
     pub(super) fn begin_root(
         &self,
         attributes: &Attributes<'_>,
-        id: NewId,
+        id: Option<u64>,
         base: Base,
         below_dropped: bool,
     ) -> &Entry {
@@ -94,23 +92,18 @@ impl Core {
         let base = base.captured();
         if self.settings().start == Start::WhenUsed {
             let body = self.body_of_root(attributes);
-            let pending = base.map(|base| {
-                let parent = base.span().span_context().clone();
-                Box::new(Pending { parent, base, below_dropped })
-            });
-            let Some(entry) = self.table.take(id, Use::Roots) else {
-                let facts = self.facts(metadata, began, pending.as_deref());
-                let decision = self.ask(&facts, Known::Body(body.as_deref()));
-                return self.refuse_root(id, &decision);
-            };
-            // The extra parts may follow after the phase is published: no other thread knows the
-            // span's id yet.
-            entry.begin(&undecided(Phase::Undecided));
-            if body.is_some() || pending.is_some() {
-                let mut extra = entry.extra();
-                (extra.body, extra.pending) = (body, pending);
+            if let Some(entry) = self.table.take(id, Use::Roots) {
+                // The extra parts may follow after the phase is published: no other thread knows
+                // the span's id yet.
+                entry.begin(&undecided(Phase::Undecided));
+                if body.is_some() || base.is_some() {
+                    let pending = base.map(|base| Box::new(Pending { base, below_dropped }));
+                    let mut extra = entry.extra();
+                    (extra.body, extra.pending) = (body, pending);
+                }
+                return entry;
             }
-            return entry;
+            // Without room it is refused, once it is decided.
         }
         let span = base.as_ref().map(Context::span);
         let parent = span.as_ref().map_or(&NO_PARENT, SpanRef::span_context);
@@ -140,7 +133,7 @@ impl Core {
 
     /// Refuses a decided root for which the memory of open spans has no room.
     #[cold]
-    fn refuse_root(&self, id: NewId, decision: &RootDecision) -> &Entry {
+    fn refuse_root(&self, id: Option<u64>, decision: &RootDecision) -> &Entry {
         if !decision.keep {
             return self.refuse(id, Refusal::Dropped);
         }
@@ -176,9 +169,17 @@ impl Core {
         let Some(metadata) = entry.metadata() else { return };
         let key = self.shared.decider.key.is_custom().then(|| self.custom_key(entry, metadata));
         // Before the entry is claimed: the generator of ids may be the user's code.
-        let new = self.facts(metadata, entry.began(), None);
-        let own = entry.span_id();
-        let facts = Facts { span_id: if own == SpanId::INVALID { new.span_id } else { own }, ..new };
+        let (trace_id, span_id) = (self.shared.ids.new_trace_id(), self.shared.ids.new_span_id());
+        let own = Some(entry.span_id()).filter(|own| *own != SpanId::INVALID);
+        let facts = Facts {
+            metadata,
+            began: entry.began(),
+            trace_id,
+            span_id: own.unwrap_or(span_id),
+            parent: &NO_PARENT,
+            base: None,
+            below_dropped: false,
+        };
         let Some(claim) = entry.claim(Phase::Undecided) else { return };
         if !entry.has(HELD) {
             let known = key.as_deref().map_or(Known::Body(None), Known::Key);
@@ -186,27 +187,21 @@ impl Core {
             return self.settle(claim, &facts, outcome);
         }
         let mut extra = entry.extra();
+        // Values of contexts are the user's, and dropping them runs the user's code: last of all.
         let pending = extra.pending.take();
-        let facts = pending.as_deref().map_or(facts, |pending| facts.below(pending));
+        let span = pending.as_deref().map(|pending| pending.base.span());
+        let parent = span.as_ref().map_or(&NO_PARENT, SpanRef::span_context);
+        let facts = Facts {
+            parent,
+            trace_id: if parent.is_valid() { parent.trace_id() } else { trace_id },
+            base: pending.as_deref().map(|pending| &pending.base),
+            below_dropped: pending.as_deref().is_some_and(|pending| pending.below_dropped),
+            ..facts
+        };
         let known = key.as_deref().map_or(Known::Body(extra.body.as_deref()), Known::Key);
         let outcome = self.outcome(&facts, known);
         drop(extra);
         self.settle(claim, &facts, outcome);
-        // Values of contexts are the user's, and dropping them runs the user's code.
-        drop(pending);
-    }
-
-    /// The inputs of a root's decision, with new ids.
-    fn facts<'a>(
-        &self,
-        metadata: &'static Metadata<'static>,
-        began: Ticks,
-        pending: Option<&'a Pending>,
-    ) -> Facts<'a> {
-        let (trace_id, span_id) = (self.shared.ids.new_trace_id(), self.shared.ids.new_span_id());
-        let parent = &NO_PARENT;
-        let alone = Facts { metadata, began, trace_id, span_id, parent, base: None, below_dropped: false };
-        pending.map_or(alone, |pending| alone.below(pending))
     }
 
     #[inline(always)]
@@ -255,7 +250,13 @@ impl Core {
             Known::Attributes(attributes) => Fields::borrow(|fields| {
                 let settings = self.settings();
                 let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
-                attributes.record(&mut Wanted { key: &decider.key, visitor });
+                // An error may become attributes with other names, so only a key that needs the
+                // name alone skips it.
+                let wants = |field: &Field, is_error: bool| match is_error {
+                    true => !decider.key.is_name_only(),
+                    false => field.name() == NAME || decider.key.may_need(field.name()),
+                };
+                attributes.record(&mut Wanted { wants, visitor });
                 let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
                 of_root(Root::new(name, &KnownFields(&fields.attributes, fields.memory.view())))
             }),
@@ -332,7 +333,8 @@ impl Core {
         let mut context = None;
         if self.context_mode() != ContextMode::Off && (facts.base.is_some() || !state.is_empty()) {
             let ids = SpanContext::new(facts.trace_id, facts.span_id, flags, false, state.to_api());
-            context = Some(of_dropped(&facts.base.cloned().unwrap_or_default(), ids));
+            // The processes that it calls have to learn that the trace is dropped.
+            context = Some(facts.base.cloned().unwrap_or_default().with_remote_span_context(ids));
         }
         let mut body = None;
         if context.is_some() || entry.has(BODY) {
@@ -368,15 +370,6 @@ impl Core {
         let name = copied.name.as_deref().unwrap_or(metadata.name());
         let mut memory = String::new();
         self.shared.decider.key_of(&Root::new(name, &copied), &mut memory).into_owned()
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// The same root below its parent.
-    fn below(self, pending: &'a Pending) -> Self {
-        let Pending { parent, base, below_dropped } = pending;
-        let trace_id = if parent.is_valid() { parent.trace_id() } else { self.trace_id };
-        Facts { trace_id, parent, base: Some(base), below_dropped: *below_dropped, ..self }
     }
 }
 
@@ -440,47 +433,3 @@ impl key::Attributes for KnownFields<'_> {
 
 /// The field that sets a span's name.
 const NAME: &str = "otel.name";
-
-/// Forwards only the fields that the key needs.
-struct Wanted<'a, V> {
-    key: &'a Key,
-    visitor: V,
-}
-
-impl<V> Wanted<'_, V> {
-    fn wants(&self, field: &Field) -> bool {
-        field.name() == NAME || self.key.may_need(field.name())
-    }
-}
-
-macro_rules! pass_on {
-    ($($record:ident: $value:ty),* $(,)?) => {
-        $(fn $record(&mut self, field: &Field, value: $value) {
-            if self.wants(field) {
-                self.visitor.$record(field, value);
-            }
-        })*
-    };
-}
-
-impl<V: Visit> Visit for Wanted<'_, V> {
-    pass_on! {
-        record_bool: bool,
-        record_f64: f64,
-        record_i64: i64,
-        record_u64: u64,
-        record_i128: i128,
-        record_u128: u128,
-        record_str: &str,
-        record_bytes: &[u8],
-        record_debug: &dyn std::fmt::Debug,
-    }
-
-    /// An error may become attributes with other names, so only a key that needs the name alone
-    /// skips it.
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        if !self.key.is_name_only() {
-            self.visitor.record_error(field, value);
-        }
-    }
-}

@@ -6,17 +6,15 @@
 //! they do baggage, and a trace with it is sampled. The id of the caller's own parent is not passed
 //! on.
 //!
-//! Ids without a decision leave it to this process: the context is marked, see
-//! [`undecided`](super::undecided), and the sampler decides on a span that begins with this parent.
-//! If the headers are passed on without a span of ours, they carry no decision either. Headers with
-//! a decision but without ids are ignored, because there is no trace to which it could apply.
+//! Ids without a decision leave it to this process: the context is marked, and the sampler decides
+//! on a span that begins with this parent. If the headers are passed on without a span of ours,
+//! they carry no decision either. Headers with a decision but without ids are ignored, because
+//! there is no trace to which it could apply.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
-
-use super::undecided::{is_undecided, with_undecided};
 
 const SINGLE: &str = "b3";
 const TRACE_ID: &str = "x-b3-traceid";
@@ -33,6 +31,29 @@ struct Debug(TraceId);
 #[inline]
 pub(crate) fn is_debug(context: &Context, ids: &SpanContext) -> bool {
     context.get::<Debug>().is_some_and(|mark| *mark == Debug(ids.trace_id()))
+}
+
+/// Marks a context: its remote parent left the decision to its callees. A [`SpanContext`] cannot
+/// express this, since it is either sampled or not. The mark names its span, because contexts of
+/// spans below inherit all values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Undecided(TraceId, SpanId);
+
+impl Undecided {
+    fn of(parent: &SpanContext) -> Self {
+        Undecided(parent.trace_id(), parent.span_id())
+    }
+}
+
+/// Whether the context's span is a remote parent that left the decision to its callees. If it is
+/// sampled, it did not: the caller also sent a decision in another format, which was read later.
+/// Not sampled is what other formats report for an undecided parent.
+pub(crate) fn is_undecided(context: &Context) -> bool {
+    context.get::<Undecided>().is_some_and(|mark| {
+        let span = context.span();
+        let parent = span.span_context();
+        *mark == Undecided::of(parent) && !parent.is_sampled()
+    })
 }
 
 /// The form in which headers are written.
@@ -120,7 +141,10 @@ impl TextMapPropagator for B3 {
         };
         let parent = SpanContext::new(trace_id, span_id, flags, true, TraceState::default());
         match decision {
-            Decision::Deferred => with_undecided(context, parent),
+            Decision::Deferred => {
+                let mark = Undecided::of(&parent);
+                context.with_remote_span_context(parent).with_value(mark)
+            }
             Decision::Debug => context.with_remote_span_context(parent).with_value(Debug(trace_id)),
             Decision::Drop | Decision::Keep => context.with_remote_span_context(parent),
         }

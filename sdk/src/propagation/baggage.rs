@@ -15,6 +15,7 @@ use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::{Context, StringValue};
 
 use super::combined::Combined;
+use super::percent_decoded;
 
 const BAGGAGE: &str = "baggage";
 
@@ -74,7 +75,10 @@ impl TextMapPropagator for Baggage {
             let (pair, metadata) = text.split_once(';').unwrap_or((text, ""));
             let Some((key, value)) = pair.split_once('=') else { continue };
             let key = key.trim().to_owned();
-            values.insert_with_metadata(key.clone(), decoded(value.trim()), metadata.trim());
+            // A `%` without two digits stands for itself; bytes that are not UTF-8 become U+FFFD
+            // ("Value").
+            let value = String::from_utf8_lossy(&percent_decoded(value.trim()).0).into_owned();
+            values.insert_with_metadata(key.clone(), value, metadata.trim());
             members.push(Member { key, held: None, text: text.to_owned() });
         }
         if members.is_empty() {
@@ -110,27 +114,6 @@ fn member(key: &str, value: &str, metadata: &BaggageMetadata) -> String {
         text.push_str(metadata.as_str());
     }
     text
-}
-
-/// Decodes a percent-encoded value. A `%` without two digits stands for itself; bytes that are not
-/// UTF-8 become U+FFFD ("Value").
-fn decoded(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Joins the lists that fit within the limit.

@@ -51,7 +51,6 @@
 mod inside;
 mod root;
 
-use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
@@ -201,9 +200,8 @@ impl Extra {
 /// The inputs of a local root's decision besides its name and fields.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Invalid if the root has no parent.
-    pub(crate) parent: SpanContext,
-    /// The context from which the root's context is derived: it inherits values such as baggage.
+    /// The context from which the root's context is derived: it has the parent, if there is one,
+    /// and values such as baggage.
     pub(crate) base: Context,
     /// The parent is one of our dropped spans, and `set_parent` was not called.
     pub(crate) below_dropped: bool,

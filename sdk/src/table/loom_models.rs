@@ -2,7 +2,6 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
 use super::entry::{Beginning, EXPOSED, Entry, Fate, Pending, Phase, ROOT, RecordedSpan};
@@ -96,10 +95,9 @@ fn loom_a_parent_is_set_or_refused() {
                 }
             }
         });
-        let set = entry.claim(Phase::Waiting).map(|claim| {
-            let (parent, base) = (SpanContext::NONE, Context::new());
-            claim.undecide(Box::new(Pending { parent, base, below_dropped: false }))
-        });
+        let set = entry
+            .claim(Phase::Waiting)
+            .map(|claim| claim.undecide(Box::new(Pending { base: Context::new(), below_dropped: false })));
         let entered_first = enters.join().unwrap();
         assert_eq!(set.is_some(), !entered_first);
         assert_eq!(entry.phase(), Phase::Recorded);
