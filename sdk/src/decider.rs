@@ -320,7 +320,7 @@ impl Decider {
 
     /// Applies a parent's decision.
     pub(crate) fn follow(&self, parent: &SpanContext) -> RootDecision {
-        let trace_state = weight::honoured(parent);
+        let trace_state = weight::with_flag(parent, parent.is_sampled());
         let keep = parent.is_sampled();
         RootDecision { keep, trace_state, weighing: Weighing::IfCertain, ..RootDecision::DROP }
     }

@@ -197,7 +197,9 @@ fn end(shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
     let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
     if let (Err(WaitError { timed_out: true, .. }), Some(destination)) = (&ended, &shared.destination) {
         // Asked before the exporter stops waiting: the error names the server.
-        let waiting = destination.waiting().or_else(|| destination.unanswered());
+        let waiting = destination
+            .waiting()
+            .or_else(|| destination.ask(|destination| destination.counter().unanswered()));
         queue.abandon();
         // An export may last for minutes while the destination is down. The thread that runs it
         // cannot interrupt it, so this thread shuts the exporter down.

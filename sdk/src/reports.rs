@@ -183,7 +183,7 @@ impl Reports {
         if !is_heard() {
             return;
         }
-        let undelivered = destination.undelivered();
+        let undelivered = destination.ask(|destination| destination.undelivered());
         let mut state = self.lock();
         let due = state.due(&stats, now);
         let undelivered = state.undelivered(undelivered, now);

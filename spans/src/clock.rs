@@ -19,18 +19,12 @@ pub struct Clock {
     origin: Ticks,
     /// Stored, because every comparison of the two clocks gives a slightly different date.
     origin_date: SystemTime,
-    wall: Wall,
+    /// The date of the counter's origin on a manual clock; `None`: the machine's wall clock.
+    wall: Option<SystemTime>,
 }
 
 /// A reading of the counter. 0 means "never": the counter has passed it before the first span.
 pub type Ticks = u64;
-
-#[derive(Clone, Debug)]
-enum Wall {
-    System,
-    /// The date of the counter's origin.
-    Of(SystemTime),
-}
 
 impl Default for Clock {
     fn default() -> Self {
@@ -44,7 +38,7 @@ impl Clock {
     pub fn system() -> Self {
         let counter = quanta::Clock::new();
         let origin = counter.raw();
-        Clock { counter, origin, origin_date: SystemTime::now(), wall: Wall::System }
+        Clock { counter, origin, origin_date: SystemTime::now(), wall: None }
     }
 
     /// A clock for tests that stays at `start` until it is advanced.
@@ -52,7 +46,7 @@ impl Clock {
         let (counter, mock) = quanta::Clock::mock();
         mock.increment(1u64);
         let origin = counter.raw();
-        (Clock { counter, origin, origin_date: start, wall: Wall::Of(start) }, ManualClock { mock })
+        (Clock { counter, origin, origin_date: start, wall: Some(start) }, ManualClock { mock })
     }
 
     #[inline]
@@ -109,8 +103,8 @@ impl Clock {
     fn compare(&self) -> Anchor {
         let ticks = self.ticks();
         let wall = match self.wall {
-            Wall::System => SystemTime::now(),
-            Wall::Of(start) => {
+            None => SystemTime::now(),
+            Some(start) => {
                 start.checked_add(Duration::from_nanos(self.since_origin(ticks).get())).unwrap_or(start)
             }
         };
@@ -226,7 +220,7 @@ mod tests {
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let (mut clock, hand) = Clock::manual(start);
         hand.advance(Duration::from_secs(1));
-        clock.wall = Wall::Of(start - Duration::from_secs(3_600));
+        clock.wall = Some(start - Duration::from_secs(3_600));
         assert_eq!(clock.origin(), start);
     }
 
@@ -239,7 +233,7 @@ mod tests {
         hand.advance(Duration::from_secs(1));
         let (began, hour) = (clock.ticks(), Duration::from_secs(3_600));
         hand.advance(Duration::from_secs(1));
-        clock.wall = Wall::Of(start - hour);
+        clock.wall = Some(start - hour);
         anchors.clock = clock.clone();
         anchors.compare();
         hand.advance(Duration::from_secs(1));

@@ -4,33 +4,19 @@
 //! Only code that a loom model runs uses these names directly. Statics and counters use
 //! [`statics`], because loom's types cannot be statics.
 
-#[cfg(not(loom))]
-mod imp {
-    pub use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    };
-    pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-    /// Lets other threads run while this one waits for another to change a state.
-    pub fn wait_a_moment() {
-        std::thread::yield_now();
-    }
-}
-
 #[cfg(loom)]
-mod imp {
-    pub use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    };
-    pub use loom::sync::{Condvar, Mutex, MutexGuard};
-    pub use std::sync::PoisonError;
+use loom as base;
+#[cfg(not(loom))]
+use std as base;
 
-    pub fn wait_a_moment() {
-        loom::thread::yield_now();
-    }
+pub use base::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use base::sync::{Condvar, Mutex, MutexGuard};
+pub use std::sync::PoisonError;
+
+/// Lets other threads run while this one waits for another to change a state.
+pub fn wait_a_moment() {
+    base::thread::yield_now();
 }
-
-pub use imp::*;
 
 /// Atomics for statics, and for counters that no model runs.
 pub mod statics {

@@ -219,22 +219,11 @@ impl Traces {
 
     /// Adds an ended span to its trace. The local root's end queues the trace; a trace that has
     /// gathered much is queued in part. Returns false if the queue refused what was queued.
+    ///
+    /// If this span is the root, and no part of its trace was queued before, `at_end` may change
+    /// the header of the whole trace. It runs under the slot's lock.
     #[inline]
     pub fn end_span(
-        &self,
-        trace: TraceRef,
-        header: impl FnOnce() -> Header,
-        record: Record,
-        body: Option<&mut Body>,
-        bounds: (&Queue, &Bounds),
-    ) -> bool {
-        self.end_span_and(trace, header, record, body, bounds, |_, _| ())
-    }
-
-    /// As [`Traces::end_span`]. If this span is the root, and no part of its trace was queued
-    /// before, `at_end` may change the header of the whole trace. It runs under the slot's lock.
-    #[inline]
-    pub fn end_span_and(
         &self,
         trace: TraceRef,
         header: impl FnOnce() -> Header,

@@ -18,11 +18,6 @@ pub fn of_trace_id(trace_id: TraceId) -> Randomness {
     Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()))
 }
 
-/// The trace state of a trace that follows its parent's decision.
-pub fn honoured(parent: &SpanContext) -> State {
-    with_flag(parent, parent.is_sampled())
-}
-
 /// The parent's trace state, for a trace that continues with this flag. A threshold that
 /// contradicts the flag is erased: another process on the path decided differently, so the trace's
 /// weight is unknown.

@@ -171,8 +171,12 @@ impl Builder {
         admission: ByteCap,
         tail: Option<Arc<TailSampler>>,
     ) -> Result<(), BuildError> {
-        shared.reports.add(destination.warnings());
-        let in_flight = self.settings.bounds.in_flight.unwrap_or_else(|| destination.in_flight());
+        shared.reports.add(destination.ask(|destination| destination.warnings()));
+        let in_flight = self
+            .settings
+            .bounds
+            .in_flight
+            .unwrap_or_else(|| destination.ask(|destination| destination.in_flight()));
         let in_flight = in_flight.clamp(1, EXPORTS_MAX);
         let workers = Arc::new(Workers {
             queue: shared.queue.clone(),

@@ -157,7 +157,7 @@ impl Core {
         if entry.fate() == Fate::Kept {
             let bounds = (&*shared.queue, &shared.settings.bounds);
             let Some((root, key)) = root.zip(entry.root_key()) else {
-                shared.traces.end_span(trace, header, record, body, bounds);
+                shared.traces.end_span(trace, header, record, body, bounds, |_, _| ());
                 return;
             };
             self.count(late, (key, root.0), nanos(), (worst == Severity::Error, true));
@@ -165,7 +165,7 @@ impl Core {
             let weigh = |header: &mut Header, buffer: &Buffer| {
                 late.weigh_kept(header, buffer, &outcome, || shared.decider.now());
             };
-            if shared.traces.end_span_and(trace, header, record, body, bounds, weigh) {
+            if shared.traces.end_span(trace, header, record, body, bounds, weigh) {
                 late.note_kept(key, root, (entry.began(), nanos()));
             }
             return;

@@ -40,6 +40,7 @@ use crate::record::{Batch, Body, Buffer, Header, Record};
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
+use astracer_model::text::escaped;
 
 mod finish;
 mod heartbeat;
@@ -70,15 +71,15 @@ pub struct Queue {
     bounds: Bounds,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     list: List,
     /// The number for the next batch.
     next_number: u64,
     /// Exports in flight.
     in_flight: Vec<InFlight>,
-    /// When the groups were last collected.
-    collected: Instant,
+    /// When the groups were last collected, if they were.
+    collected: Option<Instant>,
     wake_on: WakeOn,
     /// A worker is waiting for work, or taking it.
     is_led: bool,
@@ -201,26 +202,8 @@ pub struct Taken {
 
 impl Queue {
     pub fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
-        let state = State {
-            list: List::default(),
-            next_number: 0,
-            in_flight: Vec::new(),
-            collected: Instant::now(),
-            wake_on: WakeOn::default(),
-            is_led: false,
-            blocked: 0,
-            flushes_asked: VecDeque::new(),
-            flush_done: 0,
-            ended: false,
-            heartbeats: Heartbeats::default(),
-            deadline: None,
-            abandoned: false,
-            lost: 0,
-            failures: 0,
-            last_error: None,
-        };
         Queue {
-            state: Mutex::new(state),
+            state: Mutex::default(),
             groups: Default::default(),
             bytes: AtomicUsize::new(0),
             traces: AtomicUsize::new(0),
@@ -266,17 +249,10 @@ impl Queue {
 
     #[cold]
     fn block(&self, deadline: Duration) {
-        let start = Instant::now();
         let mut state = lock(&self.state);
-        while self.is_full() && !self.closed.load(Ordering::Relaxed) {
-            let left = deadline.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return;
-            }
-            state.blocked += 1;
-            state = wait_for(&self.space, state, left);
-            state.blocked -= 1;
-        }
+        state.blocked += 1;
+        let waits = |_: &State| self.is_full() && !self.closed.load(Ordering::Relaxed);
+        wait_while(&self.space, state, deadline, waits).blocked -= 1;
     }
 
     fn is_full(&self) -> bool {
@@ -448,7 +424,7 @@ impl Queue {
         // groups or in the list.
         let closed = self.closed.load(Ordering::Relaxed);
         let is_due = state.list.spans() < self.bounds.batch_spans
-            || state.collected.elapsed() >= self.bounds.batch_delay
+            || state.collected.is_none_or(|collected| collected.elapsed() >= self.bounds.batch_delay)
             || closed;
         drop(state);
         if is_due {
@@ -479,7 +455,7 @@ impl Queue {
                 self.enqueue(&mut lock(&self.state), batch);
             }
         }
-        lock(&self.state).collected = Instant::now();
+        lock(&self.state).collected = Some(Instant::now());
     }
 
     /// Releases the space of batches that leave the queue.
@@ -516,7 +492,7 @@ impl Queue {
         state.in_flight.retain(|export| export.number != number);
         state.lost += lost;
         if error.is_some() {
-            state.last_error = error.as_deref().map(finish::escaped);
+            state.last_error = error.as_deref().map(|error| escaped(error).into_owned());
         }
         state.reach_flushes()
     }

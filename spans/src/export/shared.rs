@@ -57,30 +57,16 @@ impl SharedDestination {
         report
     }
 
-    pub fn in_flight(&self) -> usize {
-        self.destination.in_flight()
+    /// Asks the destination something. This runs on the service's threads, possibly inside a call
+    /// of `tracing`, where their subscriber must not be replaced. So that subscriber sees what the
+    /// destination traces.
+    pub fn ask<T: Default>(&self, question: impl FnOnce(&dyn Destination) -> T) -> T {
+        caught(|| question(&*self.destination), |_| T::default())
     }
 
-    /// Returns the reason why exports wait. This runs on the service's threads, possibly inside a
-    /// call of `tracing`, where their subscriber must not be replaced. So that subscriber sees what
-    /// the destination traces.
+    /// Returns the reason why exports wait.
     pub fn waiting(&self) -> Option<String> {
-        caught(|| self.destination.counter().read().waiting.map(|error| error.to_string()), |_| None)
-    }
-
-    /// Returns the request that has had no response for the longest time.
-    pub fn unanswered(&self) -> Option<String> {
-        caught(|| self.destination.counter().unanswered(), |_| None)
-    }
-
-    /// Returns settings that the destination ignored.
-    pub fn warnings(&self) -> Vec<String> {
-        caught(|| self.destination.warnings(), |_| Vec::new())
-    }
-
-    /// Returns what the destination accepted and did not pass on.
-    pub fn undelivered(&self) -> Option<String> {
-        caught(|| self.destination.undelivered(), |_| None)
+        self.ask(|destination| destination.counter().read().waiting.map(|error| error.to_string()))
     }
 
     pub(super) fn flush(&self) -> Result<(), ExportError> {

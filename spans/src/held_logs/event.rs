@@ -3,30 +3,22 @@
 use std::error::Error;
 use std::fmt;
 
-use tracing_core::field::{DisplayValue, Field, Value, Visit, display};
+use tracing_core::field::{Field, Value, Visit, display};
 use tracing_core::span::Id;
 use tracing_core::{Event, Metadata};
 
 /// An event with values of its own.
-#[derive(Debug)]
 pub struct OwnedEvent {
     metadata: &'static Metadata<'static>,
-    values: Vec<(Field, OwnedValue)>,
-    text_bytes: usize,
+    values: Vec<(Field, Box<dyn Value + Send + Sync>)>,
+    /// The bytes that the values own.
+    value_bytes: usize,
 }
 
-#[derive(Debug)]
-enum OwnedValue {
-    Bool(bool),
-    F64(f64),
-    I64(i64),
-    U64(u64),
-    I128(i128),
-    U128(u128),
-    Text(String),
-    Bytes(Box<[u8]>),
-    Formatted(DisplayValue<String>),
-    Error(Box<dyn Error + Send + Sync>),
+impl fmt::Debug for OwnedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedEvent").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
 }
 
 /// The most fields that a held event may have.
@@ -39,14 +31,14 @@ impl OwnedEvent {
         if metadata.fields().len() > FIELDS_MAX {
             return None;
         }
-        let mut owned = OwnedEvent { metadata, values: Vec::new(), text_bytes: 0 };
+        let mut owned = OwnedEvent { metadata, values: Vec::new(), value_bytes: 0 };
         event.record(&mut owned);
         Some(owned)
     }
 
     /// The bytes that the event takes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.values.capacity() * size_of::<(Field, OwnedValue)>() + self.text_bytes
+        size_of::<Self>() + self.values.capacity() * size_of::<(Field, Box<dyn Value>)>() + self.value_bytes
     }
 
     /// Lends the event again, as one outside of all spans: its span may have ended, and another may
@@ -59,77 +51,60 @@ impl OwnedEvent {
         };
         let mut values: [(&Field, Option<&dyn Value>); FIELDS_MAX] = [(first, None); FIELDS_MAX];
         for (place, (field, value)) in values.iter_mut().zip(&self.values) {
-            *place = (field, Some(value.value()));
+            *place = (field, Some(&**value));
         }
         f(&Event::new_child_of(None::<Id>, self.metadata, &fields.value_set(&values)));
     }
 
-    fn push(&mut self, field: &Field, value: OwnedValue, bytes: usize) {
-        self.values.push((field.clone(), value));
-        self.text_bytes += bytes;
-    }
-}
-
-impl OwnedValue {
-    fn value(&self) -> &dyn Value {
-        match self {
-            OwnedValue::Bool(value) => value,
-            OwnedValue::F64(value) => value,
-            OwnedValue::I64(value) => value,
-            OwnedValue::U64(value) => value,
-            OwnedValue::I128(value) => value,
-            OwnedValue::U128(value) => value,
-            OwnedValue::Text(value) => value,
-            OwnedValue::Bytes(value) => value,
-            OwnedValue::Formatted(value) => value,
-            OwnedValue::Error(value) => value,
-        }
+    fn push<T: Value + Send + Sync + 'static>(&mut self, field: &Field, value: T, bytes: usize) {
+        self.values.push((field.clone(), Box::new(value)));
+        self.value_bytes += size_of::<T>() + bytes;
     }
 }
 
 impl Visit for OwnedEvent {
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.push(field, OwnedValue::Bool(value), 0);
+        self.push(field, value, 0);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.push(field, OwnedValue::F64(value), 0);
+        self.push(field, value, 0);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.push(field, OwnedValue::I64(value), 0);
+        self.push(field, value, 0);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.push(field, OwnedValue::U64(value), 0);
+        self.push(field, value, 0);
     }
 
     fn record_i128(&mut self, field: &Field, value: i128) {
-        self.push(field, OwnedValue::I128(value), 0);
+        self.push(field, value, 0);
     }
 
     fn record_u128(&mut self, field: &Field, value: u128) {
-        self.push(field, OwnedValue::U128(value), 0);
+        self.push(field, value, 0);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.push(field, OwnedValue::Text(value.to_owned()), value.len());
+        self.push(field, value.to_owned(), value.len());
     }
 
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
-        self.push(field, OwnedValue::Bytes(value.into()), value.len());
+        self.push(field, Box::<[u8]>::from(value), value.len());
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
         let error = OwnedError::of(value);
         let bytes = error.bytes();
-        self.push(field, OwnedValue::Error(Box::new(error)), bytes);
+        self.push(field, Box::<dyn Error + Send + Sync>::from(error), bytes);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let text = format!("{value:?}");
         let bytes = text.len();
-        self.push(field, OwnedValue::Formatted(display(text)), bytes);
+        self.push(field, display(text), bytes);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The held events of undecided traces, within a bound of bytes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use opentelemetry::TraceId;
@@ -31,21 +31,14 @@ pub struct Holds {
 
 #[derive(Debug, Default)]
 struct State {
-    traces: HashMap<TraceId, OfTrace>,
-    /// The traces by the arrival of their first event. One that has left `traces` stays here until
-    /// it is the oldest, or until most are such.
-    order: VecDeque<(TraceId, u64)>,
+    /// The traces with their events, numbered by the arrival of the first.
+    traces: BTreeMap<u64, (TraceId, Vec<Held>)>,
+    numbers: HashMap<TraceId, u64>,
     came: u64,
     /// The bytes of all events in `traces` and in `ready`.
     bytes: usize,
     /// The events of kept traces, to be passed on.
     ready: Vec<Held>,
-}
-
-#[derive(Debug)]
-struct OfTrace {
-    number: u64,
-    events: Vec<Held>,
 }
 
 /// The bytes of a trace without its events.
@@ -89,9 +82,12 @@ impl Holds {
         self.dropped.fetch_add(events as u64, Ordering::Relaxed);
     }
 
-    fn drop_held(&self, events: usize) {
-        self.held.fetch_sub(events as u64, Ordering::Relaxed);
-        self.drop_events(events);
+    /// Drops the events of a trace.
+    fn drop_held(&self, state: &mut State, id: TraceId) {
+        let events = state.remove(id);
+        state.bytes -= events.iter().map(bytes_of).sum::<usize>();
+        self.held.fetch_sub(events.len() as u64, Ordering::Relaxed);
+        self.drop_events(events.len());
     }
 
     /// Holds an event. If it does not fit, the events of the oldest traces are dropped, and at last
@@ -100,26 +96,20 @@ impl Holds {
         let most = usize::try_from(self.bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         let (id, bytes) = (held.ids.trace_id(), bytes_of(&held));
         let state = &mut *lock(&self.state);
-        let needs = if state.traces.contains_key(&id) { bytes } else { bytes + TRACE_BYTES };
+        let needs = if state.numbers.contains_key(&id) { bytes } else { bytes + TRACE_BYTES };
         while state.bytes + needs > most {
-            match state.pop_oldest_but(id) {
-                Some(events) => self.drop_held(events),
+            match state.traces.values().map(|(oldest, _)| *oldest).find(|oldest| *oldest != id) {
+                Some(oldest) => self.drop_held(state, oldest),
                 None => return self.drop_events(1),
             }
         }
         state.bytes += needs;
         self.held.fetch_add(1, Ordering::Relaxed);
-        if let Some(of_trace) = state.traces.get_mut(&id) {
-            return of_trace.events.push(held);
-        }
-        state.came += 1;
-        let number = state.came;
-        state.traces.insert(id, OfTrace { number, events: vec![held] });
-        state.order.push_back((id, number));
-        if state.order.len() > 2 * state.traces.len() + 64 {
-            let traces = &state.traces;
-            state.order.retain(|(id, number)| traces.get(id).is_some_and(|trace| trace.number == *number));
-        }
+        let number = *state.numbers.entry(id).or_insert_with(|| {
+            state.came += 1;
+            state.came
+        });
+        state.traces.entry(number).or_insert_with(|| (id, Vec::new())).1.push(held);
     }
 
     /// Makes the events of a kept trace ready to be passed on.
@@ -128,9 +118,9 @@ impl Holds {
             return;
         }
         let state = &mut *lock(&self.state);
-        if let Some(of_trace) = state.traces.remove(&id) {
-            state.bytes -= TRACE_BYTES;
-            state.ready.extend(of_trace.events);
+        let events = state.remove(id);
+        if !events.is_empty() {
+            state.ready.extend(events);
             self.has_ready.store(true, Ordering::Relaxed);
         }
     }
@@ -140,8 +130,7 @@ impl Holds {
         if self.held() == 0 {
             return;
         }
-        let events = lock(&self.state).remove(id);
-        self.drop_held(events.len());
+        self.drop_held(&mut lock(&self.state), id);
     }
 
     #[inline]
@@ -162,27 +151,14 @@ impl Holds {
 }
 
 impl State {
+    /// Takes the events of a trace; their bytes stay counted.
     fn remove(&mut self, id: TraceId) -> Vec<Held> {
-        let Some(OfTrace { events, .. }) = self.traces.remove(&id) else { return Vec::new() };
-        self.bytes -= TRACE_BYTES + events.iter().map(bytes_of).sum::<usize>();
-        events
-    }
-
-    /// Drops the oldest trace other than `but`; returns the number of its events.
-    fn pop_oldest_but(&mut self, but: TraceId) -> Option<usize> {
-        let mut is_kept_back = None;
-        let found = loop {
-            let Some((id, number)) = self.order.pop_front() else { break None };
-            match self.traces.get(&id) {
-                Some(trace) if trace.number == number && id == but => is_kept_back = Some((id, number)),
-                Some(trace) if trace.number == number => break Some(self.remove(id).len()),
-                _ => {}
-            }
+        let Some((_, events)) = self.numbers.remove(&id).and_then(|number| self.traces.remove(&number))
+        else {
+            return Vec::new();
         };
-        if let Some(back) = is_kept_back {
-            self.order.push_front(back);
-        }
-        found
+        self.bytes -= TRACE_BYTES;
+        events
     }
 }
 

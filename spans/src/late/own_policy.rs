@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::panics::{caught, warn};
 use crate::reentry::ReentryGuard;
 use crate::stats::OwnPolicyFaults;
-use crate::sync::statics::{AtomicU64, Ordering};
+use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
 
 /// A policy function supplied by the user.
 pub type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
@@ -31,8 +31,8 @@ pub struct OwnPolicy {
     function: Function,
     panics: AtomicU64,
     slow: AtomicU64,
-    /// State of the warning that the function was switched off: 0 not due, 1 due, 2 emitted.
-    warning: AtomicU64,
+    /// Whether the service was warned that the function is switched off.
+    is_warned: AtomicBool,
 }
 
 impl fmt::Debug for OwnPolicy {
@@ -43,13 +43,8 @@ impl fmt::Debug for OwnPolicy {
 
 impl OwnPolicy {
     pub fn new(name: String, function: Function) -> Self {
-        OwnPolicy {
-            name,
-            function,
-            panics: AtomicU64::new(0),
-            slow: AtomicU64::new(0),
-            warning: AtomicU64::new(0),
-        }
+        let (panics, slow) = (AtomicU64::new(0), AtomicU64::new(0));
+        OwnPolicy { name, function, panics, slow, is_warned: AtomicBool::new(false) }
     }
 
     /// Relaxed: calls that run at the same time may exceed [`FAULTS_MAX`] by a few.
@@ -73,11 +68,6 @@ impl OwnPolicy {
         if wants.is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
-        if self.is_off() {
-            // Relaxed: the exchange only makes sure that one thread warns. The counts that it
-            // reports may be slightly old.
-            let _ = self.warning.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
-        }
         wants.unwrap_or(false)
     }
 
@@ -99,7 +89,7 @@ impl OwnPolicy {
     /// Warns once that the function was switched off. Not called on the service's threads, which
     /// may be inside a subscriber.
     pub fn warn(&self) {
-        if self.warning.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self.is_off() && !self.is_warned.swap(true, Ordering::Relaxed) {
             let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
             warn(|| {
                 tracing::warn!(

@@ -122,13 +122,9 @@ impl Body {
             + size_of::<Link>() * self.links.len()
     }
 
-    fn has_error_status(&self) -> bool {
-        matches!(self.detail.status, Status::Error(_))
-    }
-
     /// Whether the status is an error, or an event had level ERROR.
     pub fn has_failed(&self) -> bool {
-        self.has_error_status() || self.seen == Severity::Error
+        matches!(self.detail.status, Status::Error(_)) || self.seen == Severity::Error
     }
 
     /// The highest severity of the span: from its status, its events and an attribute `error`,
@@ -148,11 +144,16 @@ impl Body {
     #[inline]
     fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
         let bytes = (self.bytes() + more).saturating_sub(freed);
-        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
+        let fits = self.reserve(bytes, limits);
         if !fits && bytes <= limits.bytes() {
             self.reservation.count_cut();
         }
         fits
+    }
+
+    #[inline]
+    fn reserve(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
+        bytes <= self.reservation.bytes() || self.grow(bytes, limits)
     }
 
     #[cold]
@@ -168,8 +169,7 @@ impl Body {
     /// The text if it fits, or else a short part of it: this text is always kept in some form.
     fn keep_text<'a>(&mut self, text: &'a str, freed: usize, limits: &SpanLimits) -> &'a str {
         let bytes = (self.bytes() + text.len()).saturating_sub(freed);
-        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
-        if fits { text } else { cut_text(text, SHORT_TEXT) }
+        if self.reserve(bytes, limits) { text } else { cut_text(text, SHORT_TEXT) }
     }
 
     /// Takes the fields with which a span begins. The body must be empty; the fields get its memory
@@ -177,7 +177,7 @@ impl Body {
     #[inline]
     pub fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
-        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
+        let fits = self.reserve(bytes, limits);
         // Long texts of earlier calls have grown the memory of the fields. It stays with the thread
         // instead of going into this span.
         let is_oversized =

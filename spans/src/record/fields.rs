@@ -231,25 +231,25 @@ impl Visitor<'_> {
     }
 
     #[inline(always)]
-    fn number(&mut self, field: &Field, value: Value) {
-        if self.event { self.number_of_event(field.name(), value) } else { self.push(field.name(), value) }
+    fn number(&mut self, field: &Field, value: Value, shown: &dyn fmt::Display) {
+        if self.event { self.number_of_event(field, value, shown) } else { self.push(field.name(), value) }
     }
 
     #[inline(never)]
-    fn number_of_event(&mut self, name: &'static str, value: Value) {
-        match (name, value) {
-            ("message", Value::Bool(value)) => {
-                self.fields.name = Some(self.write_name(Source::Display(&value)))
-            }
-            ("message", Value::I64(value)) => {
-                self.fields.name = Some(self.write_name(Source::Display(&value)))
-            }
-            ("message", Value::F64(value)) => {
-                self.fields.name = Some(self.write_name(Source::Display(&value)))
-            }
+    fn number_of_event(&mut self, field: &Field, value: Value, shown: &dyn fmt::Display) {
+        match (field.name(), value) {
+            ("message", _) => self.text(field, Source::Display(shown)),
             ("log.line", Value::I64(line)) => self.fields.log.line = Some(line),
             (name, _) if name.starts_with("log.") => {}
             (name, value) => self.push(name, value),
+        }
+    }
+
+    /// OpenTelemetry has no other integers than `i64`: one that does not fit is recorded as a text.
+    fn integer<T: TryInto<i64> + Copy + fmt::Debug>(&mut self, field: &Field, value: T) {
+        match value.try_into() {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
         }
     }
 }
@@ -276,38 +276,27 @@ fn kind(text: &str) -> Option<SpanKind> {
 
 impl Visit for Visitor<'_> {
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.number(field, Value::Bool(value));
+        self.number(field, Value::Bool(value), &value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.number(field, Value::F64(value));
+        self.number(field, Value::F64(value), &value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.number(field, Value::I64(value));
+        self.number(field, Value::I64(value), &value);
     }
 
-    /// OpenTelemetry has no unsigned integers: recorded as a number if it fits into `i64`,
-    /// otherwise as a text.
     fn record_u64(&mut self, field: &Field, value: u64) {
-        match i64::try_from(value) {
-            Ok(value) => self.record_i64(field, value),
-            Err(_) => self.record_debug(field, &value),
-        }
+        self.integer(field, value);
     }
 
     fn record_i128(&mut self, field: &Field, value: i128) {
-        match i64::try_from(value) {
-            Ok(value) => self.record_i64(field, value),
-            Err(_) => self.record_debug(field, &value),
-        }
+        self.integer(field, value);
     }
 
     fn record_u128(&mut self, field: &Field, value: u128) {
-        match i64::try_from(value) {
-            Ok(value) => self.record_i64(field, value),
-            Err(_) => self.record_debug(field, &value),
-        }
+        self.integer(field, value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -329,18 +318,15 @@ impl Visit for Visitor<'_> {
         let lists = &mut self.fields.memory.lists;
         let texts = Texts { start: lists.len() as u32, count: chain.len() as u32 };
         lists.append(&mut chain);
-        let exception =
-            [("exception.message", Value::Text(message)), ("exception.stacktrace", Value::Texts(texts))];
+        let exception = [
+            Attribute::new("exception.message", Value::Text(message)),
+            Attribute::new("exception.stacktrace", Value::Texts(texts)),
+        ];
         if self.conventions.error_fields_to_exceptions {
-            for (name, value) in exception {
-                self.push(name, value);
-            }
+            self.fields.attributes.extend(exception);
         }
         if self.event && self.conventions.error_records_to_exceptions {
-            self.fields.for_span.extend([
-                Attribute::new("exception.message", Value::Text(message)),
-                Attribute::new("exception.stacktrace", Value::Texts(texts)),
-            ]);
+            self.fields.for_span.extend(exception);
         }
         self.push(field.name(), Value::Text(message));
         self.fields.attributes.push(Attribute::chain(field.name(), texts));

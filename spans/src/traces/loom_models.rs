@@ -53,7 +53,8 @@ impl Model {
     /// Ends a span of a trace. The id encodes the trace: the root of trace 7 is 70, and 71 is a
     /// child.
     fn end(&self, trace: TraceRef, id: u64) {
-        self.traces.end_span(trace, || header(id), record(id), None, (&self.queue, &self.bounds));
+        let bounds = (&self.queue, &self.bounds);
+        self.traces.end_span(trace, || header(id), record(id), None, bounds, |_, _| ());
     }
 
     /// Ends a span of a provisional trace. Returns the outcome.

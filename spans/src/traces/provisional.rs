@@ -52,14 +52,6 @@ fn severity_of(mark: u64) -> Severity {
     }
 }
 
-fn mark_of(severity: Severity) -> u64 {
-    match severity {
-        Severity::Fine => 0,
-        Severity::Warning => 1,
-        Severity::Error => 2,
-    }
-}
-
 impl Slot {
     /// The marks of the given turn; 0 if the word holds those of another turn. Relaxed: the turn in
     /// the same word identifies them.
@@ -134,10 +126,10 @@ impl Traces {
                 return;
             }
             let own = if turns_since == 0 { marks & u64::from(u32::MAX) } else { 0 };
-            if mark_of(severity) <= own & SEVERITY {
+            if severity as u64 <= own & SEVERITY {
                 return;
             }
-            let marked = u64::from(trace.turn) << 32 | own & !SEVERITY | mark_of(severity);
+            let marked = u64::from(trace.turn) << 32 | own & !SEVERITY | severity as u64;
             match slot.marks.compare_exchange_weak(marks, marked, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(seen) => marks = seen,

@@ -2,27 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Queue, State};
+use astracer_model::text::escaped;
+
+use super::{Queue, State, wait_while};
 use crate::export::ticket::{Ticket, WaitError};
 use crate::stats::Loss;
-use crate::sync::{MutexGuard, Ordering, lock, wait_for};
+use crate::sync::{Ordering, lock};
 
 /// The maximum number of pending flushes. Beyond it, a new flush replaces the last one, whose
 /// callers then also wait for what the new one waits for.
 const FLUSHES_ASKED_MAX: usize = 1_024;
-
-/// Escapes characters that control a terminal or reorder a line: exporters quote servers.
-pub(super) fn escaped(text: &str) -> String {
-    let is_shown = |char: char| {
-        !char.is_control()
-            && !matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-    };
-    let mut shown = String::with_capacity(text.len());
-    for char in text.chars() {
-        if is_shown(char) { shown.push(char) } else { shown.extend(char.escape_default()) }
-    }
-    shown
-}
 
 impl Queue {
     /// Notes that the flushes up to this number are done.
@@ -46,7 +35,7 @@ impl Queue {
     pub fn failed(&self, error: String) {
         let mut state = lock(&self.state);
         state.failures += 1;
-        state.last_error = Some(escaped(&error));
+        state.last_error = Some(escaped(&error).into_owned());
     }
 
     /// The last failure, as one line that cannot control a terminal.
@@ -143,17 +132,8 @@ impl Queue {
         timeout: Duration,
         unfinished: impl Fn(&State) -> bool,
     ) -> Result<(), WaitError> {
-        let start = Instant::now();
-        let mut state: MutexGuard<'_, State> = lock(&self.state);
-        let mut timed_out = false;
-        while unfinished(&state) {
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                timed_out = true;
-                break;
-            }
-            state = wait_for(&self.done, state, left);
-        }
+        let state = wait_while(&self.done, lock(&self.state), timeout, &unfinished);
+        let timed_out = unfinished(&state);
         let lost = state.lost - ticket.lost;
         if !timed_out && lost == 0 && state.failures == ticket.failures {
             return Ok(());
