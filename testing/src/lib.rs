@@ -26,4 +26,4 @@ pub use spans::{Collector, Exporting};
 pub use tls::{Authority, Identity, https};
 pub use wait::wait_until;
 #[cfg(feature = "world")]
-pub use world::{TIMEOUT, World, attribute, named, one, reason, remote_parent, start, sums, world};
+pub use world::{TIMEOUT, World, attribute, named, one, reason, remote_parent, sampling, start, sums, world};

@@ -60,6 +60,11 @@ pub fn world(change: impl FnOnce(Builder) -> Builder) -> World {
     World::on(on_registry, change)
 }
 
+/// A world whose sampler is this one.
+pub fn sampling(sampler: &str, change: impl FnOnce(Builder) -> Builder) -> World {
+    world(|builder| change(builder.with_sampler(sampler.parse().unwrap())))
+}
+
 impl World {
     /// A world with the subscriber that `base` makes.
     ///

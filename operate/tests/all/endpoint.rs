@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use astracer_operate::{Endpoint, Operate as _};
 use astracer_sdk::{ProvisionalMode, Tail};
-use astracer_testing::{World, world};
+use astracer_testing::{World, sampling};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn root(world: &World, name: &str) -> String {
 }
 
 fn explained() -> World {
-    world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()).with_explanations(100))
+    sampling("bucket:capacity=2,rate=1", |builder| builder.with_explanations(100))
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn counts_and_decisions_are_served() {
 
 #[test]
 fn what_is_kept_late_is_served() {
-    let world = world(|builder| {
+    let world = sampling("never", |builder| {
         let tail: Tail = "error,own:bad".parse().unwrap();
         let tail = tail.with_provisional(ProvisionalMode::Always).with_ring_bytes(1 << 20);
-        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
+        let builder = builder.with_tail(tail);
         builder.with_own_policy("bad", |_| panic!("a fault of the policy's"))
     });
     let endpoint = world.handle.serve(any_port(), None).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use astracer_operate::Operate as _;
 use astracer_samplers::{Limits, Nanos};
-use astracer_testing::{World, world};
+use astracer_testing::{World, sampling};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use opentelemetry_sdk::metrics::{
@@ -14,38 +14,25 @@ use opentelemetry_sdk::metrics::{
 
 #[test]
 fn counts_are_metrics() {
-    let world = world(|builder| {
-        builder
-            .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
-            .with_cap("traces=1,burst=100,key_traces=1,key_burst=1".parse().unwrap())
+    let world = sampling("bucket:capacity=2,rate=1", |builder| {
+        builder.with_cap("traces=1,burst=100,key_traces=1,key_burst=1".parse().unwrap())
     });
-    let exporter = InMemoryMetricExporter::default();
-    let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3_600)).build();
-    let provider = SdkMeterProvider::builder().with_reader(reader).build();
-    world.handle.register_metrics(&provider.meter("test"));
+    let mut readers = Readers::of(&world);
     world.roots("a", 10);
     world.roots("b", 1);
-    provider.force_flush().unwrap();
-    let mut found = BTreeMap::new();
-    let metrics = exporter.get_finished_metrics().unwrap();
-    for metric in metrics.iter().flat_map(|all| all.scope_metrics()).flat_map(|scope| scope.metrics()) {
-        let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { continue };
-        for point in sum.data_points() {
-            let mut attributes: Vec<_> = point.attributes().map(|known| known.value.to_string()).collect();
-            attributes.sort_unstable();
-            found.insert(format!("{} {}", metric.name(), attributes.join(" ")), point.value());
-        }
+    readers.collect();
+    for found in &readers.found {
+        assert_eq!(found["astracer.roots a kept sampler"], 1);
+        assert_eq!(found["astracer.roots a cap_empty dropped"], 1);
+        assert_eq!(found["astracer.roots a dropped sampler"], 8);
+        assert_eq!(found["astracer.roots b kept sampler"], 1);
+        assert_eq!(found["astracer.roots b dropped sampler"], 0);
+        assert_eq!(found["astracer.keys.overflowed "], 0);
+        assert!(found.contains_key("astracer.spans exported"));
     }
-    assert_eq!(found["astracer.roots a kept sampler"], 1);
-    assert_eq!(found["astracer.roots a cap_empty dropped"], 1);
-    assert_eq!(found["astracer.roots a dropped sampler"], 8);
-    assert_eq!(found["astracer.roots b kept sampler"], 1);
-    assert_eq!(found["astracer.roots b dropped sampler"], 0);
-    assert_eq!(found["astracer.keys.overflowed "], 0);
-    assert!(found.contains_key("astracer.spans exported"));
     // The meter does not keep the layer alive, and reports nothing once the layer is gone.
     drop(world);
-    provider.force_flush().unwrap();
+    readers.collect();
 }
 
 /// A provider with one reader of each temporality.
@@ -118,7 +105,7 @@ fn named(number: usize) -> String {
 /// reported once, in one series or the other.
 #[test]
 fn sums_of_keys_never_fall_when_others_overtake_them() {
-    let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));
+    let world = sampling("bucket:capacity=2,rate=1", |builder| builder);
     let mut readers = Readers::of(&world);
     (0..400).for_each(|key| world.roots(&named(key), 1 + usize::from(key < 300)));
     readers.collect();
@@ -136,10 +123,7 @@ fn sums_of_keys_never_fall_when_others_overtake_them() {
 #[test]
 fn sums_of_keys_never_fall_when_records_are_evicted() {
     let limits = Limits::default().with_keys(100).with_idle(Nanos::from_secs(60));
-    let world = world(|builder| {
-        let builder = builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap());
-        builder.with_sampler_limits(limits)
-    });
+    let world = sampling("bucket:capacity=2,rate=1", |builder| builder.with_sampler_limits(limits));
     let mut readers = Readers::of(&world);
     let mut all = 0;
     for round in 0..5 {
@@ -157,7 +141,7 @@ fn sums_of_keys_never_fall_when_records_are_evicted() {
 /// A sampler of another kind has a new table.
 #[test]
 fn sums_never_fall_when_the_sampler_is_replaced() {
-    let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));
+    let world = sampling("bucket:capacity=2,rate=1", |builder| builder);
     let mut readers = Readers::of(&world);
     // The last one does not count by key.
     let samplers = ["bump:lambda=1", "bucket:capacity=2,rate=1", "bump:lambda=1", "ratio:0.5"];

@@ -7,7 +7,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{TIMEOUT, World, world};
+use crate::support::{TIMEOUT, World, sampling, world};
 
 /// Checks the counts after `made` spans of kept traces, when no span is open.
 #[track_caller]
@@ -46,7 +46,7 @@ fn spans_that_a_full_queue_sheds_at_the_shutdown_are_counted() {
 
 #[test]
 fn a_client_s_span_below_a_dropped_root_has_no_remote_parent() {
-    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    let world = sampling("never", |builder| builder);
     world.run(|| {
         let _root = info_span!("root").entered();
         (0..10).for_each(|_| info_span!("client", otel.kind = "client").in_scope(|| ()));
@@ -77,10 +77,7 @@ fn refusals_of_other_filters_are_not_counted() {
 #[test]
 fn calls_of_roots_beyond_the_budget_are_counted() {
     for start in [Start::WhenUsed, Start::AtOnce] {
-        let world = world(|builder| {
-            let builder = builder.with_open_bytes_max(40_000).with_start(start);
-            builder.with_sampler("ratio:0.5".parse().unwrap())
-        });
+        let world = sampling("ratio:0.5", |builder| builder.with_open_bytes_max(40_000).with_start(start));
         world.run(|| {
             let open: Vec<Span> = (0..1_000).map(|_| info_span!("root")).collect();
             open.iter().for_each(|root| root.in_scope(|| ()));

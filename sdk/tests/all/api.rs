@@ -1,34 +1,12 @@
 //! The sampler for code on the OpenTelemetry API.
 
-use opentelemetry::trace::{
-    Span as _, SpanContext, SpanKind, TraceContextExt as _, TraceState, Tracer as _, TracerProvider as _,
-};
-use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
+use opentelemetry::trace::{Span as _, SpanKind, TraceContextExt as _, Tracer as _, TracerProvider as _};
+use opentelemetry::{Context, KeyValue, TraceId};
 use opentelemetry_sdk::trace::{SamplingDecision, SdkTracerProvider, ShouldSample as _};
 use tracing::info_span;
 
-use crate::support::{Collector, draw, one, world};
+use crate::support::{Collector, draw, one, sampling, world};
 use astracer_sdk::Key;
-
-#[test]
-fn a_parent_s_decision_and_trace_state_are_passed_on() {
-    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
-    let state = TraceState::from_key_value([("vendor", "x"), ("ot", "p:8;k:v")]).unwrap();
-    for (flags, decision) in [
-        (TraceFlags::SAMPLED, SamplingDecision::RecordAndSample),
-        (TraceFlags::NOT_SAMPLED, SamplingDecision::Drop),
-    ] {
-        let parent = SpanContext::new(TraceId::from(7u128), SpanId::from(5u64), flags, true, state.clone());
-        let parent = Context::new().with_remote_span_context(parent);
-        let id = TraceId::from(7u128);
-        let result =
-            world.astracer.sampler.should_sample(Some(&parent), id, "x", &SpanKind::Server, &[], &[]);
-        assert_eq!(
-            (result.decision, result.trace_state, result.attributes),
-            (decision, state.clone(), vec![])
-        );
-    }
-}
 
 #[test]
 fn roots_are_put_to_the_sampler_by_their_key() {
@@ -53,7 +31,7 @@ fn roots_are_put_to_the_sampler_by_their_key() {
 #[test]
 fn a_trace_is_decided_once_whichever_api_begins_it() {
     for (sampler, kept) in [("every:2", true), ("never", false)] {
-        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
+        let world = sampling(sampler, |builder| builder);
         let exporter = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(world.astracer.sampler.clone())

@@ -10,22 +10,6 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::{Seen, TIMEOUT, one, world};
 
-/// Idle open connections, each with a root span. The sampler decides on each.
-#[test]
-fn twenty_thousand_roots_may_be_open() {
-    for sampler in ["always", "never"] {
-        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
-        let spans = world.run(|| {
-            let open: Vec<Span> = (0..20_000).map(|_| info_span!("connection")).collect();
-            open.iter().for_each(|span| span.in_scope(|| info_span!("child").in_scope(|| ())));
-        });
-        let stats = world.handle.stats();
-        assert_eq!(stats.roots_kept + stats.roots_dropped, 20_000, "{sampler}");
-        assert_eq!(stats.spans_lost.total(), 0, "{sampler}: {:?}", stats.spans_lost);
-        assert_eq!(spans.len(), if sampler == "always" { 40_000 } else { 0 });
-    }
-}
-
 /// Events beyond the limit take no memory: a later span still has its attributes, name, kind and
 /// status.
 #[test]

@@ -9,7 +9,7 @@ use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use tracing::{Span, info_span};
 
-use crate::support::{TIMEOUT, World, world};
+use crate::support::{TIMEOUT, World, sampling, world};
 
 /// The bytes of one span with a one-letter name and nothing else. The rate is so low that the
 /// bucket refills only after an hour.
@@ -138,8 +138,7 @@ fn a_key_is_known_after_many_other_traces() {
 /// A heartbeat is not one of the service's traces: see `heartbeat`.
 #[test]
 fn heartbeats_use_no_keys_allowance() {
-    let world = world(|builder| {
-        let builder = builder.with_sampler("bump:lambda=9".parse().unwrap());
+    let world = sampling("bump:lambda=9", |builder| {
         builder.with_cap(ONE_SPAN.parse().unwrap()).with_heartbeat(Duration::from_secs(3_600))
     });
     let _ = run(&world, || ["a", "a"].iter().for_each(|name| root(name).in_scope(|| ())));

@@ -18,7 +18,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{one, world};
+use crate::support::{one, sampling, world};
 
 fn with(variables: &[(&str, &str)], builder: Builder) -> Builder {
     let variables: HashMap<String, String> =
@@ -287,9 +287,7 @@ fn the_general_limit_of_attributes_holds_for_events_and_links() {
 fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
     for (sampler, kept) in [("always", 1), ("never", 0)] {
-        let world = world(|builder| {
-            builder.with_propagators([Propagator::B3]).with_sampler(sampler.parse().unwrap())
-        });
+        let world = sampling(sampler, |builder| builder.with_propagators([Propagator::B3]));
         let header = "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1";
         let headers: HashMap<String, String> = [("b3".to_owned(), header.to_owned())].into();
         let parent = world.astracer.propagator().extract(&headers);

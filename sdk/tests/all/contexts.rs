@@ -5,7 +5,7 @@ use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::{Span, info_span};
 
-use crate::support::{one, world};
+use crate::support::{one, sampling, world};
 
 /// A value that user code put into the context is visible inside spans that begin and are entered
 /// there.
@@ -13,7 +13,7 @@ use crate::support::{one, world};
 fn values_around_a_span_are_seen_inside() {
     struct Mine(u8);
     for sampler in ["always", "never"] {
-        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
+        let world = sampling(sampler, |builder| builder);
         world.run(|| {
             let seen = || Context::current().get::<Mine>().map(|mine| mine.0);
             let _outer = Context::current_with_value(Mine(1)).attach();
@@ -131,11 +131,7 @@ fn a_context_that_is_asked_for_where_telemetry_is_suppressed_loses_no_values() {
 /// No span exists below a dropped root, for any layer, and a suppressed span there changes nothing.
 #[test]
 fn below_a_dropped_root_a_suppressed_span_enables_nothing() {
-    let world = world(|builder| {
-        builder
-            .with_sampler("never".parse().unwrap())
-            .with_dropped_spans(astracer_sdk::DroppedSpans::Disabled)
-    });
+    let world = sampling("never", |builder| builder.with_dropped_spans(astracer_sdk::DroppedSpans::Disabled));
     world.run(|| {
         let _root = info_span!("root").entered();
         let suppressed = Context::enter_telemetry_suppressed_scope();

@@ -8,16 +8,14 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing::field::Empty;
 use tracing::info_span;
 
-use crate::support::{World, one, world};
+use crate::support::{World, one, sampling};
 use astracer_sdk::{Key, OpenTelemetrySpanExt as _, ParentDecision};
 
 /// At the edge the caller's sampled flag does not count, and its threshold is not passed on as
 /// ours. A parent in this process was decided here, so its decision counts.
 #[test]
 fn an_edge_service_asks_its_own_sampler() {
-    let world = world(|builder| {
-        builder.with_sampler("every:2".parse().unwrap()).with_parent_decision(ParentDecision::Ignore)
-    });
+    let world = sampling("every:2", |builder| builder.with_parent_decision(ParentDecision::Ignore));
     let state = TraceState::from_key_value([("ot", "th:8;rv:00000000000001"), ("vendor", "x")]).unwrap();
     let id = TraceId::from(77u128);
     let parent = SpanContext::new(id, SpanId::from(5u64), TraceFlags::NOT_SAMPLED, true, state);
@@ -47,7 +45,7 @@ fn keys(world: &World) -> Vec<String> {
 fn a_key_is_made_of_what_is_known_when_the_root_is_entered() {
     let bucket = "bucket:capacity=10,rate=1";
     let key = || Key::default().with_attribute("http.route").with_attribute("tenant");
-    let world = world(|builder| builder.with_sampler(bucket.parse().unwrap()).with_key(key()));
+    let world = sampling(bucket, |builder| builder.with_key(key()));
     world.run(|| {
         let root = info_span!("HTTP request", otel.name = "GET", http.route = Empty);
         root.record("otel.name", "GET /orders/1234");
@@ -78,8 +76,7 @@ fn a_key_of_the_users_making_sees_what_is_known_and_may_trace() {
         out.push_str(root.name());
         out.push_str(&root.attribute("n").unwrap_or_default());
     });
-    let world =
-        world(|builder| builder.with_sampler("bucket:capacity=10,rate=1".parse().unwrap()).with_key(key));
+    let world = sampling("bucket:capacity=10,rate=1", |builder| builder.with_key(key));
     world.run(|| {
         let root = info_span!("root", n = 1);
         root.record("n", 2);

@@ -12,7 +12,7 @@ use tracing::{Dispatch, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{DocumentRow, World, draw, one, world};
+use crate::support::{DocumentRow, World, draw, one, sampling, world};
 
 #[test]
 fn unsigned_numbers_are_numbers_where_they_fit() {
@@ -229,7 +229,7 @@ fn a_dropped_span_relies_on_its_context_where_that_is_current() {
             Context::current().span().span_context().trace_id() == ids.trace_id()
         })
     }
-    let dropping = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    let dropping = sampling("never", |builder| builder);
     assert!(!is_current_after(&dropping.dispatch, astracer_sdk::OpenTelemetrySpanExt::context));
     let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
         .with_sampler(opentelemetry_sdk::trace::Sampler::AlwaysOff)

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use astracer_sdk::SpanLimits;
 use tracing::{info, info_span};
 
-use crate::support::world;
+use crate::support::{sampling, world};
 
 /// Root names of a megabyte, all different: they are counted by prefixes of bounded length.
 #[test]
 fn names_of_a_megabyte() {
     for sampler in ["bump:lambda=1,min=0.5,window=1s", "bucket:capacity=5,rate=1", "always"] {
-        let world = world(|builder| {
+        let world = sampling(sampler, |builder| {
             builder
-                .with_sampler(sampler.parse().unwrap())
                 .with_cap("key_traces=1000".parse().unwrap())
                 .with_explanations(100)
                 .with_sampling_attributes(true)

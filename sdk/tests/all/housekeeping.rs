@@ -4,6 +4,7 @@
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tracing::field::Field;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::delivery::Gate;
-use crate::support::{TIMEOUT, World, world};
+use crate::support::{TIMEOUT, World, sampling, world};
 
 /// Makes roots. Returns how many of them were kept.
 fn roots(world: &World, name: &str, count: usize) -> u64 {
@@ -263,9 +264,7 @@ fn a_file_that_changes_all_the_time_loses_no_count() {
 #[test]
 fn a_warm_start_goes_on_where_the_last_process_was() {
     let (_folder, path) = path();
-    let start = |config: &str| {
-        world(|builder| builder.with_sampler(config.parse().unwrap()).with_snapshot_file(&path))
-    };
+    let start = |config: &str| sampling(config, |builder| builder.with_snapshot_file(&path));
     let bucket = "bucket:capacity=3,rate=0.001";
     let first = start(bucket);
     assert_eq!((roots(&first, "a", 2), roots(&first, "b", 5)), (2, 3));
@@ -299,7 +298,7 @@ fn a_snapshot_that_cannot_be_written_is_reported() {
 fn a_budget_scales_the_sampler_of_a_running_service() {
     let floor = Probability::new(0.1).unwrap();
     let budget = Budget::new(1.0).unwrap().with_interval(Nanos::from_secs(1)).with_floor(floor);
-    let world = world(|builder| builder.with_sampler("ratio:0.8".parse().unwrap()).with_budget(budget));
+    let world = sampling("ratio:0.8", |builder| builder.with_budget(budget));
     assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.8", Some(1.0)));
     for factor in [0.5, 0.25] {
         roots(&world, "a", 50);
@@ -329,12 +328,8 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
 fn a_budgets_factor_does_not_rise_while_the_exporter_waits() {
     let gate = Gate::default();
     let budget = Budget::new(1e6).unwrap().with_interval(Nanos::from_secs(1));
-    let world = world(|builder| {
-        builder
-            .with_sampler("ratio:0.01".parse().unwrap())
-            .with_budget(budget)
-            .with_batch_spans(1)
-            .with_exporter(gate.exporter())
+    let world = sampling("ratio:0.01", |builder| {
+        builder.with_budget(budget).with_batch_spans(1).with_exporter(gate.exporter())
     });
     world.handle.override_key("a", Override::Keep, Duration::from_secs(1_000)).unwrap();
     let interval = || {
@@ -404,7 +399,7 @@ fn a_file_without_a_cap_leaves_that_of_the_code() {
 fn a_file_without_a_budget_leaves_that_of_the_code() {
     let floor = Probability::new(0.1).unwrap();
     let budget = Budget::new(1.0).unwrap().with_interval(Nanos::from_secs(1)).with_floor(floor);
-    let world = world(|builder| builder.with_sampler("ratio:0.8".parse().unwrap()).with_budget(budget));
+    let world = sampling("ratio:0.8", |builder| builder.with_budget(budget));
     let share = |text: &str, expected: &str| {
         world.handle.set_parameters(&format!("version = 4\n[ratio]\n{text}")).unwrap();
         assert_eq!(config(&world), expected);
@@ -424,9 +419,9 @@ fn a_file_without_a_budget_leaves_that_of_the_code() {
     share("probability = 0.6\n", "ratio:0.1");
 }
 
-/// Answers with a file until a fault is set.
-#[derive(Clone, Default)]
-struct Source(Arc<Mutex<Option<String>>>);
+/// Answers with a file until a fault is set. The channel closes when the thread that polls ends.
+#[derive(Clone)]
+struct Source(Arc<Mutex<Option<String>>>, Sender<()>);
 
 impl ParametersSource for Source {
     fn place(&self) -> String {
@@ -439,17 +434,22 @@ impl ParametersSource for Source {
 
     fn open(self) -> Result<FetchParameters, String> {
         let good = || Ok(Some("version = 2\n[ratio]\nprobability = 0.25\n".to_owned()));
-        Ok(Box::new(move || self.0.lock().unwrap().clone().map_or_else(good, Err)))
+        Ok(Box::new(move || {
+            let _ = &self.1;
+            self.0.lock().unwrap().clone().map_or_else(good, Err)
+        }))
     }
 }
 
 #[test]
 fn the_last_good_parameters_hold_while_a_source_fails() {
-    let source = Source::default();
-    let world = world(|builder| builder.with_polled_parameters(source.clone()));
+    let (held, ended) = channel();
+    let fault_of_source = Arc::default();
+    let source = Source(Arc::clone(&fault_of_source), held);
+    let world = world(|builder| builder.with_polled_parameters(source));
     world.handle.look_at_parameters();
     assert_eq!(world.handle.parameters_fault(), None);
-    *source.0.lock().unwrap() = Some("it is closed".to_owned());
+    *fault_of_source.lock().unwrap() = Some("it is closed".to_owned());
     world.handle.look_at_parameters();
     let fault = world.handle.parameters_fault();
     assert_eq!(fault.as_deref(), Some("a place: it is closed; the last parameters hold"));
@@ -458,4 +458,5 @@ fn the_last_good_parameters_hold_while_a_source_fails() {
     assert_eq!(weak.upgrade().unwrap().parameters_fault(), fault);
     drop(world);
     assert!(weak.upgrade().is_none(), "neither a weak handle nor the poller keeps the layer alive");
+    assert_eq!(ended.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Disconnected), "the poller has ended");
 }

@@ -13,7 +13,7 @@ use opentelemetry::{Context, TraceId, Value};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::{Span, error, info_span, warn};
 
-use crate::support::{TIMEOUT, World, one, world};
+use crate::support::{TIMEOUT, World, one, sampling};
 
 pub(crate) fn tail(policies: &str) -> Tail {
     policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always)
@@ -26,7 +26,7 @@ pub(crate) fn dropping(tail: Tail) -> World {
 
 /// The same with other settings.
 pub(crate) fn late(tail: Tail, change: impl FnOnce(Builder) -> Builder) -> World {
-    world(|builder| change(builder.with_sampler("never".parse().unwrap()).with_tail(tail)))
+    sampling("never", |builder| change(builder.with_tail(tail)))
 }
 
 /// With a ring of 64 KiB.

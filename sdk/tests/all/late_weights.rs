@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{IdGenerator, SpanData};
 use tracing::dispatcher::with_default;
 use tracing::{error, info_span};
 
-use crate::support::{TIMEOUT, World, world};
+use crate::support::{TIMEOUT, World, sampling};
 
 /// Trace ids from a fixed seed, so that the test gives the same result each time.
 #[derive(Debug)]
@@ -78,9 +78,8 @@ fn run(case: &Case) -> (Sums, Sums, BTreeMap<String, u64>) {
     let seed = 39;
     let ids = Seeded::new(seed);
     let tail = case.policies.parse::<astracer_sdk::Tail>().expect("policies").with_provisional(case.mode);
-    let World { dispatch, collector, handle, clock, .. } = world(|builder| {
+    let World { dispatch, collector, handle, clock, .. } = sampling(case.sampler, |builder| {
         builder
-            .with_sampler(case.sampler.parse().expect("a sampler"))
             .with_tail(tail)
             .with_id_generator(ids)
             .with_dropped_spans(DroppedSpans::Visible)

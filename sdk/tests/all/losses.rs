@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::SpanData;
 use tracing::info_span;
 use tracing::subscriber::NoSubscriber;
 
-use crate::support::{DocumentRow, TIMEOUT, draw, one, world};
+use crate::support::{DocumentRow, TIMEOUT, draw, one, sampling, world};
 use crate::{delivery, flushing};
 
 fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
@@ -225,10 +225,7 @@ fn local_roots_leave_a_tenth_of_the_memory_to_their_children() {
     for (start, sampler) in
         [(Start::WhenUsed, "always"), (Start::AtOnce, "always"), (Start::WhenUsed, "never")]
     {
-        let world = world(|builder| {
-            let builder = builder.with_open_bytes_max(19_000).with_sampler(sampler.parse().unwrap());
-            builder.with_start(start)
-        });
+        let world = sampling(sampler, |builder| builder.with_open_bytes_max(19_000).with_start(start));
         let spans = world.run(|| {
             let open: Vec<_> = (0..33).map(|_| info_span!("root")).collect();
             let is_refused = |root: &tracing::Span| root.id() == open[32].id();

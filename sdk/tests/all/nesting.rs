@@ -12,7 +12,7 @@ use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing::{Instrument as _, info, info_span};
 
-use crate::support::{draw, world};
+use crate::support::{draw, sampling, world};
 
 fn current() -> SpanContext {
     Context::current().span().span_context().clone()
@@ -25,7 +25,7 @@ const WITH_CONTEXT: [ContextMode; 2] = [ContextMode::Ids, ContextMode::Recording
 #[test]
 fn a_dropped_request_s_future_polled_in_a_kept_one_keeps_its_trace() {
     for mode in WITH_CONTEXT {
-        let world = world(|builder| builder.with_context_mode(mode).with_sampler("every:2".parse().unwrap()));
+        let world = sampling("every:2", |builder| builder.with_context_mode(mode));
         let spans = world.run(|| {
             let (kept, dropped) = (info_span!("kept"), info_span!("dropped"));
             kept.in_scope(|| assert!(current().is_sampled()));
@@ -55,12 +55,8 @@ fn a_dropped_request_s_future_polled_in_a_kept_one_keeps_its_trace() {
 #[test]
 fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
     for mode in WITH_CONTEXT {
-        let world = world(|builder| {
-            builder
-                .with_context_mode(mode)
-                .with_spans_per_trace_max(2)
-                .with_sampler("every:2".parse().unwrap())
-        });
+        let world =
+            sampling("every:2", |builder| builder.with_context_mode(mode).with_spans_per_trace_max(2));
         world.run(|| {
             // Dropped roots leave their ids in entries that are reused.
             for _ in 0..80 {
@@ -106,7 +102,7 @@ fn a_context_kept_for_longer_than_its_span_does_not_write_to_the_next_of_its_id(
 /// The context of a dropped trace stays current while a span of it is entered.
 #[test]
 fn a_dropped_trace_s_context_stays_until_its_last_span_is_left() {
-    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    let world = sampling("never", |builder| builder);
     world.run(|| {
         let root = info_span!("root").entered();
         let own = current().trace_id();
@@ -125,7 +121,7 @@ fn a_dropped_trace_s_context_stays_until_its_last_span_is_left() {
 /// One dropped trace has two contexts. Each stays with the spans that were entered after it.
 #[test]
 fn spans_of_a_dropped_trace_left_out_of_order_keep_their_context() {
-    let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
+    let world = sampling("every:2", |builder| builder);
     world.run(|| {
         let (kept, dropped) = (info_span!("kept"), info_span!("dropped"));
         kept.in_scope(|| ());
@@ -146,7 +142,7 @@ fn spans_of_a_dropped_trace_left_out_of_order_keep_their_context() {
 /// The service attaches a context with the ids of a dropped span, and detaches it at any time.
 #[test]
 fn a_dropped_span_entered_under_its_own_context_keeps_it() {
-    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    let world = sampling("never", |builder| builder);
     world.run(|| {
         let dropped = info_span!("dropped");
         let (context, own) = dropped.in_scope(|| (Context::current(), current().trace_id()));

@@ -1,39 +1,24 @@
 //! Switched off, by `Builder::enabled` or by the feature: the whole API exists, and does nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use astracer_sdk::{
     Astracer, Clock, ContextMode, DroppedSpans, Key, OnFault, OpenTelemetrySpanExt as _, ParentDecision,
     Propagator, SpanLimits, Stats, get_otel_context,
 };
+use astracer_testing::Collector;
 use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _};
 use opentelemetry::{Context, InstrumentationScope, TraceFlags, TraceId};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{
-    RandomIdGenerator, SamplingDecision, ShouldSample as _, SpanData, SpanExporter,
-};
+use opentelemetry_sdk::trace::{RandomIdGenerator, SamplingDecision, ShouldSample as _};
 use tracing::{Dispatch, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 
-/// Counts exported spans. There must be none.
-#[derive(Clone, Debug, Default)]
-struct Count(Arc<AtomicU64>);
-
-impl SpanExporter for Count {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.0.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 #[test]
 fn everything_can_be_called() {
     let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH);
-    let count = Count::default();
+    let collector = Collector::default();
     let astracer = Astracer::builder()
         .with_sampler("always".parse().unwrap())
         .with_sampler_limits(astracer_samplers::Limits::default())
@@ -44,7 +29,7 @@ fn everything_can_be_called() {
         .with_on_fault(OnFault::UseDefault)
         .with_variables(|_| None)
         .with_parameters_file("there is no such file")
-        .with_exporter(count.clone())
+        .with_exporter(collector.clone())
         .with_resource(Resource::builder_empty().build())
         .with_scope(InstrumentationScope::builder("test").build())
         .with_dropped_spans(DroppedSpans::Disabled)
@@ -99,7 +84,7 @@ fn everything_can_be_called() {
     assert_eq!((handle.snapshot(), handle.sampler_config()), (None, None));
     handle.flush(Duration::ZERO).unwrap();
     handle.shutdown(Duration::ZERO).unwrap();
-    assert_eq!(count.0.load(Ordering::Relaxed), 0);
+    assert!(collector.spans().is_empty());
 }
 
 /// OpenTelemetry specification, "ShouldSample": "If the sampler returns an empty Tracestate here,

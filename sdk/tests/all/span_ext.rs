@@ -2,14 +2,12 @@
 //! one on the stock layer. The same code runs with each, and the exported spans are compared, as in
 //! `parity`.
 
-use astracer_sdk::DroppedSpans;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 use tracing::{Span, info, info_span};
 
 use crate::parity::{lines, ours, stock};
-use crate::support::{draw, one, world};
 
 /// A remote parent with baggage.
 fn remote(sampled: bool) -> Context {
@@ -271,34 +269,4 @@ fn every_method_does_what_the_stock_one_does_on_the_stock_layer() {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
-}
-
-/// Spans with a field `otel.kind` communicate with other processes. They pass on that the trace is
-/// dropped, and follow a remote parent. In exclusive mode these spans exist below a dropped root,
-/// and no others.
-#[test]
-fn below_a_dropped_root_clients_pass_the_decision_on_and_servers_take_one() {
-    use astracer_sdk::OpenTelemetrySpanExt as _;
-    for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
-        let world =
-            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
-        let spans = world.run(|| {
-            let _root = info_span!("root").entered();
-            let root = current();
-            assert_eq!(info_span!("plain", n = 1).is_disabled(), dropped_spans == DroppedSpans::Disabled);
-            let client = info_span!("client", otel.kind = "client");
-            let ids = client.context().span().span_context().clone();
-            assert_eq!((ids.trace_id(), ids.is_sampled()), (root.trace_id(), false));
-            client.in_scope(|| {
-                assert_eq!(current().trace_id(), root.trace_id());
-                assert_eq!(info_span!("below").is_disabled(), dropped_spans == DroppedSpans::Disabled);
-            });
-            let server = info_span!("server", otel.kind = "server", n = 1);
-            server.set_parent(remote(true)).unwrap();
-            server.in_scope(|| info_span!("below").in_scope(|| ()));
-            assert_eq!(current(), root);
-        });
-        assert_eq!(draw(&spans), "server n=1\n  below\n", "{dropped_spans:?}");
-        assert_eq!(one(&spans, "server").span_context.trace_id(), TraceId::from(77u128));
-    }
 }

@@ -3,41 +3,7 @@
 use tracing::{info, info_span};
 
 use crate::late::{late, tail};
-use crate::support::{draw, one, world};
-
-/// A long-lived root, such as a server's loop. Its children are exported before it ends.
-#[test]
-fn what_is_closed_leaves_a_trace_that_grows() {
-    let world = world(|builder| builder.with_spans_per_trace_max(4));
-    let spans = world.run(|| {
-        let root = info_span!("root", otel.name = "renamed", a = "root's own");
-        let _root = root.enter();
-        info!(parent: &root, n = 0, "before");
-        for n in 0..10 {
-            let child = info_span!("child", n, text = tracing::field::Empty);
-            let _child = child.enter();
-            child.record("text", format!("text {n}"));
-            info!(n, "inside {n}");
-            root.record("a", format!("at {n}"));
-        }
-        // All ten children are exported, the last ones by the flush, although the root is open.
-        let left = world.exported();
-        assert_eq!(left.iter().filter(|span| span.name == "child").count(), 10, "{}", draw(&left));
-        assert!(left.iter().all(|span| span.name != "renamed"));
-    });
-    let children: Vec<_> = spans.iter().filter(|span| span.name == "child").collect();
-    let root = one(&spans, "renamed");
-    let mut expected =
-        "renamed a=\"at 9\"\n  * before level=\"INFO\" target=\"tests::spans\" n=0\n".to_owned();
-    assert_eq!(children.len(), 10);
-    for (n, child) in children.into_iter().enumerate() {
-        expected.push_str(&format!(
-            "  child n={n} text=\"text {n}\"\n    * inside {n} level=\"INFO\" target=\"tests::spans\" n={n}\n"
-        ));
-        assert_eq!(child.parent_span_id, root.span_context.span_id());
-    }
-    assert_eq!(draw(&spans), expected);
-}
+use crate::support::{one, world};
 
 /// A trace that is kept because of a panic shows why: each span that the panic unwinds through has
 /// the status, unless the service set another description.

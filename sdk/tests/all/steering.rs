@@ -11,7 +11,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceId};
 use tracing::info_span;
 
-use crate::support::{World, world};
+use crate::support::{World, sampling, world};
 
 /// Traces a root with this name. Returns whether it was kept, and its trace id.
 fn root(world: &World, name: &str) -> (bool, TraceId) {
@@ -28,7 +28,7 @@ fn kept(world: &World, name: &str, roots: usize) -> usize {
 }
 
 fn bucket(config: &str) -> World {
-    world(|builder| builder.with_sampler(config.parse().unwrap()))
+    sampling(config, |builder| builder)
 }
 
 fn key(world: &World, name: &str) -> KeyStats {
@@ -65,9 +65,8 @@ fn a_sampler_is_replaced_and_no_count_is_lost() {
 fn changes_at_the_same_time_do_not_undo_each_other() {
     const CHANGES: u32 = 5_000;
     for budget in [None, Some(Budget::new(1e9).unwrap())] {
-        let world = world(|builder| {
-            let builder =
-                builder.with_sampler("never".parse().unwrap()).with_cap("traces=8".parse().unwrap());
+        let world = sampling("never", |builder| {
+            let builder = builder.with_cap("traces=8".parse().unwrap());
             budget.clone().into_iter().fold(builder, |builder, budget| builder.with_budget(budget))
         });
         let handle = &world.handle;
@@ -175,9 +174,7 @@ fn a_dry_run_counts_and_changes_nothing() {
 
 #[test]
 fn a_decision_is_explained() {
-    let world = world(|builder| {
-        builder.with_sampler("bump:lambda=0.001,min=0.25".parse().unwrap()).with_explanations(1_000)
-    });
+    let world = sampling("bump:lambda=0.001,min=0.25", |builder| builder.with_explanations(1_000));
     let (kept, first) = root(&world, "GET /orders");
     assert!(kept);
     let second = (0..100).map(|_| root(&world, "GET /orders")).find(|(kept, _)| !kept).unwrap().1;
@@ -202,7 +199,7 @@ fn a_decision_is_explained() {
 /// A key of more than 88 bytes is counted under its prefix.
 #[test]
 fn a_decision_about_a_long_key_has_its_counts() {
-    let world = world(|builder| builder.with_sampler("bump:lambda=9".parse().unwrap()).with_explanations(9));
+    let world = sampling("bump:lambda=9", |builder| builder.with_explanations(9));
     let name = "GET /organizations/".repeat(9);
     let trace = root(&world, &name).1;
     assert_eq!(world.handle.why(trace).unwrap().counts, Some((1, 1)));

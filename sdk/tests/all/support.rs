@@ -44,6 +44,11 @@ pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
     World::on(dispatch, change)
 }
 
+/// A world on the binary's base whose sampler is this one.
+pub(crate) fn sampling(sampler: &str, change: impl FnOnce(Builder) -> Builder) -> World {
+    world(|builder| change(builder.with_sampler(sampler.parse().unwrap())))
+}
+
 /// Draws spans as a tree. Each has its name, its kind if it is not internal, attributes, status,
 /// events and links.
 pub(crate) fn draw(spans: &[SpanData]) -> String {

@@ -10,7 +10,7 @@ use astracer_testing::remote_parent;
 use tracing::dispatcher::with_default;
 use tracing::{info, info_span};
 
-use crate::support::{draw, world};
+use crate::support::{draw, sampling, world};
 
 /// The lines of a drawing, sorted: traces of different threads leave in any order.
 fn sorted(drawn: &str) -> Vec<&str> {
@@ -24,7 +24,7 @@ fn sorted(drawn: &str) -> Vec<&str> {
 fn a_root_that_two_threads_enter_at_once_is_decided_once() {
     const ROUNDS: u64 = 200;
     for with_fields in [false, true] {
-        let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
+        let world = sampling("every:2", |builder| builder);
         let spans = world.run(|| {
             for _ in 0..ROUNDS {
                 let root = if with_fields { info_span!("root", n = 1) } else { info_span!("root") };
@@ -49,9 +49,7 @@ fn a_root_that_two_threads_enter_at_once_is_decided_once() {
 
 #[test]
 pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
-    let world = world(|builder| {
-        builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(DroppedSpans::Disabled)
-    });
+    let world = sampling("every:2", |builder| builder.with_dropped_spans(DroppedSpans::Disabled));
     let spans = world.run(|| {
         info_span!("kept").in_scope(|| ());
         let refused = info_span!("dropped").in_scope(|| {
@@ -147,9 +145,9 @@ fn set_parent_reports_correctly_while_another_thread_enters() {
 fn a_thread_needs_little_stack() {
     const STACK: usize = 64 << 10;
     for (sampler, policies) in [("always", ""), ("never", ""), ("never", "error,slow:p99,odd")] {
-        let world = Arc::new(world(|builder| {
+        let world = Arc::new(sampling(sampler, |builder| {
             let builder = builder.with_context_mode(ContextMode::Recording);
-            let builder = builder.with_sampler(sampler.parse().unwrap());
+            let builder = builder;
             match policies.parse::<Tail>() {
                 Ok(tail) => builder.with_tail(tail.with_provisional(ProvisionalMode::Always)),
                 Err(_) => builder,

@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::SpanData;
 use tracing::info_span;
 
 use crate::late::tail;
-use crate::support::{TIMEOUT, World, world};
+use crate::support::{TIMEOUT, World, sampling, world};
 
 /// Runs `f`, of whose spans the cap refuses a part: the flush reports it. Returns the exported
 /// spans.
@@ -36,11 +36,8 @@ fn totals(heartbeats: &[&SpanData]) -> BTreeMap<String, (i64, i64)> {
 
 #[test]
 fn a_heartbeat_has_the_exact_counts_of_each_key() {
-    let world = world(|builder| {
-        builder
-            .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
-            .with_heartbeat(Duration::from_secs(3_600))
-    });
+    let world =
+        sampling("bucket:capacity=2,rate=1", |builder| builder.with_heartbeat(Duration::from_secs(3_600)));
     world.roots("a", 50);
     world.roots("b", 1);
     for n in 0..250u8 {
@@ -93,9 +90,7 @@ fn the_cap_on_bytes_refuses_whole_traces_and_counts_them() {
 /// duration. A dropped trace is not.
 #[test]
 fn kept_traces_are_exemplars_of_durations() {
-    let world = world(|builder| {
-        builder.with_sampler("bucket:capacity=1,rate=0.001".parse().unwrap()).with_tail(tail("error"))
-    });
+    let world = sampling("bucket:capacity=1,rate=0.001", |builder| builder.with_tail(tail("error")));
     let began = world.handle.counted_since().unwrap();
     let root = |millis: u64, fails: bool| {
         info_span!("r").in_scope(|| {

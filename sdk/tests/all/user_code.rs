@@ -21,7 +21,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::late::{dropping, tail};
-use crate::support::{TIMEOUT, World, draw, named, world};
+use crate::support::{TIMEOUT, World, draw, named, sampling, world};
 
 #[test]
 fn a_key_that_panics_is_replaced_by_the_name() {
@@ -191,9 +191,7 @@ fn a_key_may_panic_with_what_panics_when_it_is_dropped() {
 #[test]
 fn a_policy_may_panic_with_what_panics_when_it_is_dropped() {
     let policy = |builder: Builder| builder.with_own_policy("own", |_| panic_with_it());
-    let world = requests(world(|builder| {
-        policy(builder).with_sampler("never".parse().unwrap()).with_tail(tail("own:own"))
-    }));
+    let world = requests(sampling("never", |builder| policy(builder).with_tail(tail("own:own"))));
     assert_eq!(world.handle.stats().tail.own_faults[0].panics, 2);
     assert_eq!(world.handle.stats().tail.traces_held, 2);
 }

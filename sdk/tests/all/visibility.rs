@@ -9,13 +9,12 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::late::{all_leave, dropping, tail};
-use crate::support::{DocumentRow, Seen, World, draw, one, world};
+use crate::support::{DocumentRow, Seen, World, draw, one, sampling, world};
 
 /// Our layer, which keeps the first of two roots, with another layer beside it. Calls `f` with a
 /// kept span, inside a dropped root.
 fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> (World, Seen) {
-    let world =
-        world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(dropped_spans));
+    let world = sampling("every:2", |builder| builder.with_dropped_spans(dropped_spans));
     let other = Seen::default();
     let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()).with(other.clone()));
     tracing::dispatcher::with_default(&dispatch, || {
@@ -99,8 +98,7 @@ fn tracing_asks_enabled_before_it_names_the_parent() {
 fn each_refusal_is_counted_whatever_else_would_have_refused() {
     use tracing_subscriber::filter::LevelFilter;
     for (dropped_spans, expected) in [(DroppedSpans::Visible, 0), (DroppedSpans::Disabled, 3)] {
-        let world =
-            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
+        let world = sampling("never", |builder| builder.with_dropped_spans(dropped_spans));
         // `tracing` asks this filter after our layer, because it is below ours.
         let subscriber = Registry::default().with(LevelFilter::INFO).with(world.astracer.layer.clone());
         tracing::dispatcher::with_default(&Dispatch::new(subscriber), || {
@@ -158,9 +156,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
 fn a_filter_may_change_while_spans_are_entered() {
     for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
         for (sampler, kept) in [("never", false), ("always", true)] {
-            let world = world(|builder| {
-                builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans)
-            });
+            let world = sampling(sampler, |builder| builder.with_dropped_spans(dropped_spans));
             let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
             let layer = world.astracer.layer.clone().with_filter(filter);
             tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(layer)), || {
@@ -260,30 +256,6 @@ fn a_layer_removed_by_reload_frees_its_slots() {
     assert_eq!((stats.tail.traces_given_up.late, stats.spans_open), (TRACES as u64, 0));
 }
 
-/// The thread exits the span when the layer that entered it is gone, with another layer in its
-/// place or with none.
-#[test]
-fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
-    for is_away in [false, true] {
-        let world = world(|builder| builder);
-        let layer = || Some(world.astracer.layer.clone());
-        let (slot, handle) = reload::Layer::new(layer());
-        tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(slot)), || {
-            let around = info_span!("around").entered();
-            let old = info_span!("old").entered();
-            handle.reload(if is_away { None } else { layer() }).unwrap();
-            drop(old);
-            drop(around);
-            handle.reload(layer()).unwrap();
-            info_span!("new").in_scope(|| info_span!("child").in_scope(|| ()));
-            assert!(!opentelemetry::Context::current().span().span_context().is_valid());
-        });
-        assert_eq!(draw(&world.exported()), "new\n  child\n");
-        let stats = world.handle.stats();
-        assert_eq!((stats.spans_open, stats.spans_lost.total(), stats.traces_lost.total()), (0, 2, 1));
-    }
-}
-
 /// A thread enters and exits spans of kept and dropped traces in any order while the layer is
 /// replaced. Afterwards the thread is as before: no context is current, and the next trace begins
 /// as the first one did. In a dropped trace, spans rely on the context that the outermost one has
@@ -294,9 +266,7 @@ fn a_layer_that_is_replaced_at_any_time_leaves_nothing_behind() {
         println!("seed {seed}");
         let mut random = SplitMix::new(seed);
         let sampler = ["never", "every:2", "always"][random.index(3)];
-        let world = world(|builder| {
-            builder.with_dropped_spans(DroppedSpans::Visible).with_sampler(sampler.parse().unwrap())
-        });
+        let world = sampling(sampler, |builder| builder.with_dropped_spans(DroppedSpans::Visible));
         let layer = || Some(world.astracer.layer.clone());
         let (slot, handle) = reload::Layer::new(layer());
         tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(slot)), || {

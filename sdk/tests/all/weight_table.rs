@@ -13,7 +13,7 @@ use tracing::dispatcher::with_default;
 use tracing::{error, info_span};
 
 use crate::late_weights::{Seeded, adjusted_count};
-use crate::support::{TIMEOUT, World, world};
+use crate::support::{TIMEOUT, World, sampling};
 
 const SAMPLERS: [&str; 3] = ["always", "ratio:0.4", "bump:lambda=8,min=0.1,window=1s"];
 /// Buckets that settle above empty at 200 roots per second. One that is empty writes no weights.
@@ -63,9 +63,8 @@ fn rows() -> Vec<Row> {
 impl Row {
     /// The sum of the weights of one run, and of the calls in lost traces.
     fn sum(self, seed: u64) -> f64 {
-        let World { dispatch, collector, handle, clock, .. } = world(|builder| {
+        let World { dispatch, collector, handle, clock, .. } = sampling(self.sampler, |builder| {
             let mut builder = builder
-                .with_sampler(self.sampler.parse().unwrap())
                 .with_cap(self.cap.parse().unwrap())
                 .with_parent_decision(self.parents.unwrap_or_default())
                 .with_id_generator(Seeded::new(seed));
@@ -159,9 +158,7 @@ fn weights_add_up_to_the_roots_in_each_combination() {
 fn a_weight_that_is_unknown_is_not_written() {
     for sampler in ["bucket:capacity=20,rate=20", "every:3"] {
         for cap in CAPS {
-            let world = world(|builder| {
-                builder.with_sampler(sampler.parse().unwrap()).with_cap(cap.parse().unwrap())
-            });
+            let world = sampling(sampler, |builder| builder.with_cap(cap.parse().unwrap()));
             world.inside(|| (0..100).for_each(|_| info_span!("a").in_scope(|| ())));
             let _ = world.handle.flush(TIMEOUT);
             let spans = world.collector.spans();

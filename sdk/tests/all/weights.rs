@@ -17,7 +17,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData};
 use tracing::info_span;
 
-use crate::support::{World, one, world};
+use crate::support::{World, one, sampling, world};
 
 type Headers = HashMap<String, String>;
 
@@ -78,7 +78,7 @@ fn a_parent_s_threshold_goes_on_unless_the_flag_contradicts_it() {
         (1, 3, "ot=th:8;th:0", "ot=th:8;th:0"),
         (1, 3, "ot=nonsense,a=1", "ot=nonsense,a=1"),
     ] {
-        let world = world(|builder| builder.with_sampler("ratio:0.5".parse().unwrap()));
+        let world = sampling("ratio:0.5", |builder| builder);
         let sent = sent(&call(&world, &headers(&parent(trace_id, flags), received)));
         assert_eq!(sent, (format!("{flags:02x}"), sent_on.to_owned()), "{trace_id:x} {flags} {received}");
         let spans = world.exported();
@@ -100,9 +100,7 @@ fn thirty_two_members_travel() {
     let high = parent(u128::from(u64::MAX), 3);
     assert_eq!(sent(&call(&follows, &headers(&high, &full))).1, full);
     assert_eq!(sent(&call(&follows, &headers(&high, &members.join(",")))).1, full);
-    let decides = world(|builder| {
-        builder.with_sampler("ratio:1".parse().unwrap()).with_parent_decision(ParentDecision::Ignore)
-    });
+    let decides = sampling("ratio:1", |builder| builder.with_parent_decision(ParentDecision::Ignore));
     let expected = format!("ot=th:0,{}", members[..31].join(","));
     assert_eq!(sent(&call(&decides, &headers(&high, &full))).1, expected);
 }
@@ -111,9 +109,7 @@ fn thirty_two_members_travel() {
 /// is never kept if it is not true.
 #[test]
 fn an_invalid_threshold_is_removed_from_a_full_trace_state() {
-    let world = world(|builder| {
-        builder.with_sampler("ratio:0.3".parse().unwrap()).with_parent_decision(ParentDecision::Ignore)
-    });
+    let world = sampling("ratio:0.3", |builder| builder.with_parent_decision(ParentDecision::Ignore));
     let long = format!("ot=th:0;x:{};y:1", "z".repeat(245));
     let state = sent(&call(&world, &headers(&parent(u128::from(u64::MAX), 3), &long))).1;
     // (1 - 0.3) * 16^4 is 45875.2, in hexadecimal b333.
@@ -157,8 +153,7 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
         ("always", "always", Some(1.0), ""),
         ("bucket:capacity=5,rate=1", "token_bucket", None, ""),
     ] {
-        let asked =
-            world(|builder| builder.with_sampler(sampler.parse().unwrap()).with_sampling_attributes(true));
+        let asked = sampling(sampler, |builder| builder.with_sampling_attributes(true));
         let spans = asked.run(|| {
             let _root = info_span!("GET /orders/1234", own = 1).entered();
             let _child = info_span!("child").entered();
@@ -171,7 +166,7 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
         let number = |name| found.get(name).map(|value| (*value).clone());
         assert_eq!(number("sampler.adjusted_count"), weight.map(Value::F64), "{sampler}");
         assert_eq!(number("sampler.param"), weight.map(Value::F64), "{sampler}");
-        let plain = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
+        let plain = sampling(sampler, |builder| builder);
         let spans = plain.run(|| info_span!("root").in_scope(|| ()));
         let root = one(&spans, "root");
         assert!(root.attributes.is_empty());
@@ -182,9 +177,8 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
 /// A quarter of the randomness is kept, so each kept root represents four.
 #[test]
 fn the_adjusted_count_is_the_reciprocal_of_the_probability() {
-    let world = world(|builder| {
+    let world = sampling("ratio:0.25", |builder| {
         builder
-            .with_sampler("ratio:0.25".parse().unwrap())
             .with_id_generator(Ids(|| TraceId::from(0xc0_0000_0000_0000_u128), || SpanId::from(0xaa_u64)))
             .with_sampling_attributes(true)
     });
@@ -200,9 +194,7 @@ fn the_adjusted_count_is_the_reciprocal_of_the_probability() {
 #[test]
 fn a_capped_sampler_that_keeps_everything_writes_a_raised_threshold() {
     for sampler in ["always", "ratio:1"] {
-        let world = world(|builder| {
-            builder.with_sampler(sampler.parse().unwrap()).with_cap("traces=1,burst=64".parse().unwrap())
-        });
+        let world = sampling(sampler, |builder| builder.with_cap("traces=1,burst=64".parse().unwrap()));
         let spans = world.run(|| (0..200).for_each(|_| info_span!("root").in_scope(|| ())));
         let weights = spans.iter().map(|span| {
             let header = span.span_context.trace_state().header();
@@ -234,7 +226,7 @@ fn the_stock_sdk_as_parent_is_honoured() {
     let mut kept = 0;
     for _ in 0..50 {
         let (ids, headers) = stock_root(&provider, &Context::new());
-        let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+        let world = sampling("never", |builder| builder);
         let sent = call(&world, &headers);
         assert_eq!(sent["traceparent"][3..35], ids.trace_id().to_string());
         // The stock SDK does not send its ratio, so the weight is unknown and none is written.
@@ -278,7 +270,7 @@ fn other_languages_as_parents_are_honoured() {
     let mut roots = 0;
     for line in include_str!("../data/interop-roots.txt").lines().filter(|line| !line.starts_with('#')) {
         let [_, ratio, parent, state] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+        let world = sampling("never", |builder| builder);
         let is_sampled = parent.ends_with('1') || parent.ends_with('3');
         assert_eq!(sent(&call(&world, &headers(parent, state))), (parent[53..].to_owned(), state.to_owned()));
         let spans = world.exported();
@@ -302,7 +294,7 @@ fn other_languages_as_children_agree() {
         let [language, parent, state, kept, sent_on] = line.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{line}")
         };
-        let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+        let world = sampling("never", |builder| builder);
         let (flags, state) = sent(&call(&world, &headers(parent, state)));
         // Sub-keys may be in any order.
         let value = |state: &str| OtMember::of(state.trim_matches('-')).unwrap().value();

@@ -10,7 +10,7 @@ use astracer_testing::remote_parent;
 use tracing::info_span;
 
 use crate::allocations::count;
-use crate::support::{draw, one, world};
+use crate::support::{draw, one, sampling};
 
 fn at_once(builder: Builder) -> Builder {
     builder.with_start(Start::AtOnce)
@@ -18,7 +18,7 @@ fn at_once(builder: Builder) -> Builder {
 
 #[test]
 fn a_parent_is_the_one_that_is_attached_and_cannot_be_set() {
-    let world = world(|builder| at_once(builder.with_sampler("never".parse().unwrap())));
+    let world = sampling("never", at_once);
     let spans = world.run(|| {
         let guard = remote_parent(7, true).attach();
         let span = info_span!("request", otel.kind = "server");
@@ -51,10 +51,8 @@ impl fmt::Display for Formatted<'_> {
 #[test]
 fn a_dropped_root_formats_what_its_key_needs() {
     let (route, other) = (Cell::new(0), Cell::new(0));
-    let world = world(|builder| {
-        at_once(builder.with_sampler("every:2".parse().unwrap()))
-            .with_key(Key::default().with_attribute("http.route"))
-    });
+    let world =
+        sampling("every:2", |builder| at_once(builder).with_key(Key::default().with_attribute("http.route")));
     let spans = world.run(|| {
         for _ in 0..2 {
             let _span =
@@ -69,8 +67,7 @@ fn a_dropped_root_formats_what_its_key_needs() {
 
 #[test]
 fn the_key_has_the_name_of_a_field() {
-    let world =
-        world(|builder| at_once(builder.with_sampler("bucket:capacity=1,rate=0.001".parse().unwrap())));
+    let world = sampling("bucket:capacity=1,rate=0.001", at_once);
     let spans = world.run(|| {
         for name in ["a", "b", "a"] {
             info_span!("request", otel.name = name).in_scope(|| ());
@@ -81,11 +78,8 @@ fn the_key_has_the_name_of_a_field() {
 
 /// Allocations of one dropped root with fields, after a warm-up.
 fn allocations(mode: ContextMode, key: Key) -> u64 {
-    let world = world(|builder| {
-        at_once(builder.with_sampler("never".parse().unwrap()))
-            .with_dropped_spans(DroppedSpans::Disabled)
-            .with_context_mode(mode)
-            .with_key(key)
+    let world = sampling("never", |builder| {
+        at_once(builder).with_dropped_spans(DroppedSpans::Disabled).with_context_mode(mode).with_key(key)
     });
     let request = || {
         let span = info_span!("request", http.route = "/orders/{id}", http.request.method = "GET", n = 5);

@@ -18,7 +18,7 @@ use tracing_opentelemetry::MetricsLayer;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::layers::Page;
-use crate::support::{draw, one, world};
+use crate::support::{draw, one, sampling};
 
 thread_local! {
     /// Writes what the running stack has collected.
@@ -110,8 +110,7 @@ fn metrics_are_exact_and_traces_whole_whatever_is_dropped() {
         ("never", DroppedSpans::Disabled, 0),
         ("never", DroppedSpans::Visible, 0),
     ] {
-        let world =
-            world(|builder| builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans));
+        let world = sampling(sampler, |builder| builder.with_dropped_spans(dropped_spans));
         let page = Page::default();
         with_default(world.astracer.subscriber().with(metrics(&page)), write_requests);
         let expected = [
@@ -143,8 +142,7 @@ fn logs_provider() -> (SdkLoggerProvider, InMemoryLogExporter) {
 #[test]
 fn logs_have_the_ids_of_their_spans() {
     for context in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world =
-            world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_context_mode(context));
+        let world = sampling("every:2", |builder| builder.with_context_mode(context));
         let (provider, exporter) = logs_provider();
         let bridge = OpenTelemetryTracingBridge::new(&provider);
         with_default(world.astracer.subscriber().with(bridge), || {

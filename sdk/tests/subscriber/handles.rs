@@ -13,11 +13,11 @@ use tracing::{Dispatch, Span, info, info_span};
 use tracing_subscriber::layer::{Context as LayerContext, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::support::{draw, one, world};
+use crate::support::{draw, one, sampling, world};
 
 #[test]
 fn no_id_is_reused() {
-    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    let world = sampling("never", |builder| builder);
     world.inside(|| {
         let ids: HashSet<Id> = (0..100_000).filter_map(|_| info_span!("one of many").id()).collect();
         assert_eq!(ids.len(), 100_000);
@@ -81,9 +81,9 @@ fn a_long_chain_of_entered_spans_takes_its_length() {
     const LENGTH: usize = 100_000;
     let modes = [ContextMode::Off, ContextMode::Ids, ContextMode::Recording];
     for (mode, sampler) in modes.into_iter().flat_map(|mode| [(mode, "always"), (mode, "never")]) {
-        let world = world(|builder| {
+        let world = sampling(sampler, |builder| {
             let builder = builder.with_spans_per_trace_max(u32::MAX).with_open_bytes_max(1 << 30);
-            builder.with_context_mode(mode).with_sampler(sampler.parse().unwrap())
+            builder.with_context_mode(mode)
         });
         let spans = world.run(|| {
             let mut entered: Vec<_> = (0..LENGTH).map(|_| info_span!("link").entered()).collect();

@@ -23,7 +23,7 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use crate::layers::{Page, trees};
-use crate::support::world;
+use crate::support::{sampling, world};
 
 /// All combinations in which spans are dropped or kept.
 pub(crate) const CASES: [(DroppedSpans, &str); 6] = [
@@ -418,9 +418,7 @@ fn filters_hold_on_the_subscriber_alone() {
         ($name:literal, $filter:expr) => {
             for (dropped_spans, sampler) in CASES {
                 let drawn = [false, true].map(|alone| {
-                    let world = world(|builder| {
-                        builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans)
-                    });
+                    let world = sampling(sampler, |builder| builder.with_dropped_spans(dropped_spans));
                     let dispatch = if alone {
                         Dispatch::new(world.astracer.subscriber().with_filter($filter))
                     } else {

@@ -1,5 +1,6 @@
 //! Three services that call each other, and report in HTTP headers which traces they kept late.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Ready, pending, ready};
 use std::pin::{Pin, pin};
@@ -7,13 +8,14 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use astracer_sdk::{ProvisionalMode, Tail};
-use astracer_testing::{World, reason, world};
+use astracer_testing::{SplitMix, World, reason, sampling};
 use astracer_tower::{KEEP_HEADER, KeepCallsLayer, KeepLayer, RemoteParentLayer};
 use http::{Request, Response};
 use opentelemetry::propagation::{Injector, TextMapPropagator as _};
 use opentelemetry::{Context, TraceId};
+use tower::util::{ServiceFn, service_fn};
 use tower_layer::Layer as _;
-use tower_service::Service;
+use tower_service::Service as _;
 use tracing::{error, info_span};
 
 /// A service with its own tracing. It calls the next one, if there is one.
@@ -28,10 +30,10 @@ struct Node {
 const PEER: &str = "next.example:8080";
 
 fn node(next: Option<Node>, announces: bool) -> Node {
-    let world = world(|builder| {
+    let world = sampling("never", |builder| {
         let tail: Tail = "error".parse().unwrap();
         let tail = tail.with_provisional(ProvisionalMode::Always);
-        builder.with_sampler("never".parse().unwrap()).with_tail(tail)
+        builder.with_tail(tail)
     });
     let client = KeepCallsLayer::new(world.handle.clone());
     let client = if announces { client.with_peer("other.example").with_peer(PEER) } else { client };
@@ -47,53 +49,6 @@ impl Injector for Headers<'_> {
     }
 }
 
-/// The service's own code, and the client's connection.
-struct Handler<'a>(&'a Node);
-struct Wire<'a>(&'a Node);
-
-impl Service<Request<()>> for Handler<'_> {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        let node = self.0;
-        tracing::dispatcher::with_default(&node.world.dispatch, || {
-            let _root = info_span!("request").entered();
-            for (next, client) in std::iter::repeat_n(node.next.as_ref(), node.calls).flatten() {
-                let mut request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
-                let propagator = node.world.astracer.propagator();
-                propagator.inject_context(&Context::current(), &mut Headers(request.headers_mut()));
-                finish(client.layer(Wire(next)).call(request));
-            }
-            if node.fails {
-                error!("failed");
-            }
-        });
-        ready(Ok(Response::new(())))
-    }
-}
-
-impl Service<Request<()>> for Wire<'_> {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
-        // Only headers connect the two services.
-        let _apart = Context::new().attach();
-        ready(Ok(self.0.serve(request)))
-    }
-}
-
 fn finish<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
     match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
         Poll::Ready(Ok(response)) => response,
@@ -105,7 +60,30 @@ impl Node {
     fn serve(&self, request: Request<()>) -> Response<()> {
         let remote = RemoteParentLayer::new(self.world.astracer.propagator());
         let keep = KeepLayer::new(self.world.handle.clone(), remote.clone());
-        finish(keep.layer(remote.layer(Handler(self))).call(request))
+        let own = service_fn(|_: Request<()>| {
+            self.world.inside(|| self.handle());
+            ready(Ok::<_, Infallible>(Response::new(())))
+        });
+        finish(keep.layer(remote.layer(own)).call(request))
+    }
+
+    /// The service's own code.
+    fn handle(&self) {
+        let _root = info_span!("request").entered();
+        for (next, client) in std::iter::repeat_n(self.next.as_ref(), self.calls).flatten() {
+            let mut request = to_peer("/");
+            let propagator = self.world.astracer.propagator();
+            propagator.inject_context(&Context::current(), &mut Headers(request.headers_mut()));
+            let wire = service_fn(|request: Request<()>| {
+                // Only headers connect the two services.
+                let _apart = Context::new().attach();
+                ready(Ok::<_, Infallible>(next.serve(request)))
+            });
+            finish(client.layer(wire).call(request));
+        }
+        if self.fails {
+            error!("failed");
+        }
     }
 
     /// The traces that each service has exported with their reasons, from the first service to the
@@ -119,6 +97,17 @@ impl Node {
         }
         kept
     }
+}
+
+fn to_peer(path: &str) -> Request<()> {
+    Request::builder().uri(format!("http://{PEER}{path}")).body(()).unwrap()
+}
+
+/// A service whose requests all fail, and its client.
+fn failing() -> (Node, KeepCallsLayer) {
+    let node = Node { fails: true, ..node(None, false) };
+    let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
+    (node, client)
 }
 
 fn request(trace: u128) -> Request<()> {
@@ -224,57 +213,37 @@ fn several_lines_are_one_list() {
     assert_eq!((stats.kept_by_caller, stats.not_there, stats.refused_callers), (2, 13, 1 + 7));
 }
 
-/// A connection that breaks during the first request, and never responds to the second.
-struct Broken(Vec<Option<http::HeaderValue>>);
-
-impl Service<Request<()>> for &mut Broken {
-    type Response = Response<()>;
-    type Error = &'static str;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<()>, &'static str>>>>;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), &'static str>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
-        self.0.push(request.headers().get(KEEP_HEADER).cloned());
-        match self.0.len() {
-            1 => Box::pin(ready(Err("refused"))),
-            2 => Box::pin(pending()),
-            _ => Box::pin(ready(Ok(Response::new(())))),
-        }
-    }
-}
-
 /// A peer without a response may not have received the request, so each request names the trace
 /// again until one gets a response.
 #[test]
 fn an_announcement_without_a_response_is_repeated() {
-    let mut node = node(None, false);
-    node.fails = true;
+    let (node, client) = failing();
     node.serve(request(7));
-    let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
-    let mut broken = Broken(Vec::new());
+    // The connection breaks during the first request, and never responds to the second.
+    type Answer = Pin<Box<dyn Future<Output = Result<Response<()>, &'static str>>>>;
+    let seen = RefCell::new(Vec::new());
+    let broken = service_fn(|request: Request<()>| -> Answer {
+        seen.borrow_mut().push(request.headers().get(KEEP_HEADER).cloned());
+        match seen.borrow().len() {
+            1 => Box::pin(ready(Err("refused"))),
+            2 => Box::pin(pending()),
+            _ => Box::pin(ready(Ok(Response::new(())))),
+        }
+    });
     for is_answered in [true, false, true, true] {
-        let request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
-        let mut call = pin!(client.layer(&mut broken).call(request));
+        let mut call = pin!(client.layer(broken).call(to_peer("/")));
         assert_eq!(call.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_ready(), is_answered);
     }
     let seven = Some(format!("{:032x}", 7).parse().unwrap());
-    assert_eq!(broken.0, [seven.clone(), seven.clone(), seven, None]);
+    assert_eq!(*seen.borrow(), [seven.clone(), seven.clone(), seven, None]);
 }
 
 /// Several kept parts of one trace count as one trace.
 #[test]
 fn an_unannounced_trace_of_several_parts_counts_once() {
-    let mut node = node(None, false);
-    node.fails = true;
-    let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
-    let mut wire = Wired(Vec::new());
-    let mut call = || {
-        let request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
-        client.layer(&mut wire).call(request)
-    };
+    let (node, client) = failing();
+    let seen = RefCell::default();
+    let call = || client.layer(wire(&seen)).call(to_peer("/"));
     (0..2).for_each(|_| drop(node.serve(request(7))));
     let first = call();
     node.serve(request(8));
@@ -290,15 +259,14 @@ fn an_unannounced_trace_of_several_parts_counts_once() {
     });
     assert!(is_answered(call()));
     assert_eq!(unannounced(), 2, "9 too");
-    assert_eq!(wire.0.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
+    assert_eq!(seen.borrow().iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
 }
 
 /// Host names are case-insensitive, and a URI may contain a user name.
 #[test]
 fn a_peer_is_known_however_its_name_is_written() {
     for peer in [PEER, "Next.Example:8080"] {
-        let mut node = node(None, false);
-        node.fails = true;
+        let (node, _) = failing();
         let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(peer);
         for (trace, (uri, host)) in (1..).zip([
             ("http://next.example:8080/", ""),
@@ -307,32 +275,23 @@ fn a_peer_is_known_however_its_name_is_written() {
             ("/", "NEXT.EXAMPLE:8080"),
         ]) {
             node.serve(request(trace));
-            let mut wire = Wired(Vec::new());
+            let seen = RefCell::default();
             let call = Request::builder().uri(uri).header(http::header::HOST, host).body(()).unwrap();
-            assert!(is_answered(client.layer(&mut wire).call(call)));
-            assert_eq!(wire.0, [[format!("{trace:032x}")]], "{peer}, {uri}, {host}");
+            assert!(is_answered(client.layer(wire(&seen)).call(call)));
+            assert_eq!(*seen.borrow(), [[format!("{trace:032x}")]], "{peer}, {uri}, {host}");
         }
     }
 }
 
-/// A connection that responds, fails or stays silent, as the test decides when it reads the
-/// request.
-struct Wired(Vec<Vec<String>>);
+type Answered = Ready<Result<Response<()>, &'static str>>;
 
-impl Service<Request<()>> for &mut Wired {
-    type Response = Response<()>;
-    type Error = &'static str;
-    type Future = Ready<Result<Response<()>, &'static str>>;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), &'static str>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+/// A connection that responds or fails, by the path, and notes the ids in each request.
+fn wire(seen: &RefCell<Vec<Vec<String>>>) -> ServiceFn<impl FnMut(Request<()>) -> Answered> {
+    service_fn(|request: Request<()>| {
         let ids = request.headers().get(KEEP_HEADER).map(|ids| ids.to_str().unwrap());
-        self.0.push(ids.into_iter().flat_map(|ids| ids.split(',')).map(str::to_owned).collect());
+        seen.borrow_mut().push(ids.into_iter().flat_map(|ids| ids.split(',')).map(str::to_owned).collect());
         ready(if request.uri().path() == "/fails" { Err("refused") } else { Ok(Response::new(())) })
-    }
+    })
 }
 
 fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -> bool {
@@ -345,22 +304,13 @@ fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -
 #[test]
 fn unannounced_traces_are_counted() {
     for seed in 0..100_u64 {
-        let mut node = node(None, false);
-        node.fails = true;
-        let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
-        let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut below = |end: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % end
-        };
-        let (mut wire, mut open, mut announced, mut kept) =
-            (Wired(Vec::new()), Vec::new(), Vec::new(), 0_u64);
-        let mut call = |path: &str| {
-            let request = Request::builder().uri(format!("http://{PEER}{path}")).body(()).unwrap();
-            let call = client.layer(&mut wire).call(request);
-            (call, wire.0.pop().unwrap())
+        let (node, client) = failing();
+        let mut random = SplitMix::new(seed);
+        let mut below = |end: u64| random.below(end);
+        let (seen, mut open, mut announced, mut kept) = (RefCell::default(), Vec::new(), Vec::new(), 0_u64);
+        let call = |path: &str| {
+            let call = client.layer(wire(&seen)).call(to_peer(path));
+            (call, seen.borrow_mut().pop().unwrap())
         };
         for _ in 0..60 {
             match below(6) {

@@ -2,52 +2,46 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use astracer_sdk::{Builder, OpenTelemetrySpanExt as _, Propagator, Start};
-use astracer_testing::{TIMEOUT, World, one, world};
+use astracer_testing::{TIMEOUT, World, one, sampling, world};
 use astracer_tower::{KeepLayer, RemoteParentLayer};
 use http::Request;
 use opentelemetry::Context;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
+use tower::util::service_fn;
 use tower_layer::Layer as _;
 use tower_service::Service;
+use tracing::instrument::Instrumented;
 use tracing::{Instrument as _, info_span};
 
 const PARENT: &str = "00-0000000000000000000000000000002a-000000000000002b-01";
 
 /// A service that begins one span when it is called, and one in its future.
-#[derive(Clone)]
-struct Shop;
-
-impl Service<Request<()>> for Shop {
-    type Response = ();
-    type Error = Infallible;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<(), Infallible>>>>;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+fn shop(_: Request<()>) -> impl Future<Output = Result<(), Infallible>> {
+    let called = info_span!("called");
+    async move {
+        drop(called.entered());
+        ready(()).instrument(info_span!("polled")).await;
+        Ok(())
     }
+}
 
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        let called = info_span!("called");
-        Box::pin(async move {
-            drop(called.entered());
-            let polled: Ready<()> = ready(());
-            polled.instrument(info_span!("polled")).await;
-            Ok(())
-        })
+/// Calls a service below these layers, in which nothing waits.
+fn call<S: Service<Request<()>>>(mut service: S, request: Request<()>) -> Result<S::Response, S::Error> {
+    match pin!(service.call(request)).poll(&mut TaskContext::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
     }
 }
 
 fn serve(request: Request<()>, layer: &RemoteParentLayer) {
-    let future = layer.layer(Shop).call(request);
-    let mut task = TaskContext::from_waker(Waker::noop());
-    assert!(pin!(future).poll(&mut task).is_ready());
+    call(layer.layer(service_fn(shop)), request).unwrap();
     assert!(!Context::current().span().span_context().is_valid());
 }
 
@@ -69,21 +63,10 @@ fn spans_of_a_request_are_children_of_its_caller() {
 }
 
 /// A service inside a span of its own, as `TraceLayer` makes it.
-#[derive(Clone)]
-struct Traced<S>(S);
-
-impl<S: Service<Request<()>>> Service<Request<()>> for Traced<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = tracing::instrument::Instrumented<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
+fn traced<F: Future>(inner: impl Fn(Request<()>) -> F) -> impl Fn(Request<()>) -> Instrumented<F> {
+    move |request| {
         let span = info_span!("server");
-        let future = span.in_scope(|| self.0.call(request));
+        let future = span.in_scope(|| inner(request));
         future.instrument(span)
     }
 }
@@ -94,18 +77,14 @@ fn a_layer_inside_a_span_of_the_callers_trace_changes_nothing() {
     for (start, sampler) in
         [(Start::AtOnce, "always"), (Start::default(), "always"), (Start::AtOnce, "never")]
     {
-        let world = world(|builder| {
-            builder
-                .with_start(start)
-                .with_sampler(sampler.parse().unwrap())
-                .with_parent_decision(astracer_sdk::ParentDecision::Ignore)
+        let world = sampling(sampler, |builder| {
+            builder.with_start(start).with_parent_decision(astracer_sdk::ParentDecision::Ignore)
         });
         let layer = RemoteParentLayer::new(world.astracer.propagator());
         let spans = world.run(|| {
             let request = Request::builder().header("traceparent", PARENT).body(()).unwrap();
-            let future = layer.layer(Traced(layer.layer(Shop))).call(request);
-            let mut task = TaskContext::from_waker(Waker::noop());
-            assert!(pin!(future).poll(&mut task).is_ready());
+            let inner = |request| layer.layer(service_fn(shop)).call(request);
+            call(layer.layer(service_fn(traced(inner))), request).unwrap();
         });
         let stats = world.handle.stats();
         assert_eq!(stats.roots_kept + stats.roots_dropped, 1);
@@ -132,9 +111,7 @@ fn a_call_within_one_process_is_a_child_of_the_client() {
             let mut headers = HashMap::new();
             propagator.inject_context(&Context::current(), &mut headers);
             let request = Request::builder().header("traceparent", &headers["traceparent"]);
-            let future = layer.layer(Traced(Shop)).call(request.body(()).unwrap());
-            let mut task = TaskContext::from_waker(Waker::noop());
-            assert!(pin!(future).poll(&mut task).is_ready());
+            call(layer.layer(service_fn(traced(shop))), request.body(()).unwrap()).unwrap();
         });
     });
     let (client, server) = (one(&spans, "client"), one(&spans, "server"));
@@ -171,12 +148,8 @@ fn both_forms_of_b3_are_accepted_from_a_caller() {
     let one_header: &[(&str, &str)] = &[("b3", "0000000000000000000000000000002a-000000000000002b-1")];
     for propagator in [Propagator::B3, Propagator::B3Multi] {
         for headers in [several, one_header] {
-            let world = world(|builder| {
-                builder
-                    .with_propagators([propagator])
-                    .with_sampler("never".parse().unwrap())
-                    .with_start(Start::AtOnce)
-            });
+            let world =
+                sampling("never", |builder| builder.with_propagators([propagator]).with_start(Start::AtOnce));
             let layer = RemoteParentLayer::new(world.astracer.propagator());
             let spans = world.run(|| serve(request(headers), &layer));
             for name in ["called", "polled"] {
@@ -237,12 +210,8 @@ fn several_baggage_headers_are_one_list() {
             list.sort();
             list.join(",")
         };
-        let mut service = layer.layer(Look(list));
-        let mut task = TaskContext::from_waker(Waker::noop());
-        match pin!(service.call(request(headers))).poll(&mut task) {
-            Poll::Ready(Ok(list)) => list,
-            other => panic!("{other:?}"),
-        }
+        let look = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(list())));
+        call(layer.layer(look), request(headers)).unwrap()
     };
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "b=2, c=3")]), "a=1,b=2,c=3");
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "a=2")]), "a=2");
@@ -253,21 +222,4 @@ fn several_baggage_headers_are_one_list() {
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", &long), ("baggage", "b=2")]), "a=1,b=2");
     let _around = Context::new().with_baggage([opentelemetry::KeyValue::new("around", 1)]).attach();
     assert_eq!(seen(&[("baggage", &long), ("baggage", &long)]), "around=1");
-}
-
-/// Responds with the result of its function, called inside the request.
-struct Look<F>(F);
-
-impl<F: Fn() -> String> Service<Request<()>> for Look<F> {
-    type Response = String;
-    type Error = Infallible;
-    type Future = Ready<Result<String, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok((self.0)()))
-    }
 }
