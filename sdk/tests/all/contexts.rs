@@ -35,12 +35,15 @@ fn suppression_around_a_span_does_not_stay_with_it() {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         work();
     };
+    struct Mine;
     for mode in [ContextMode::Ids, ContextMode::Recording] {
         let world = world(|builder| builder.with_context_mode(mode));
         let spans = world.run(|| {
+            let _around = Context::current_with_value(Mine).attach();
             let root = info_span!("root");
             suppressed(&|| assert!(root.context().span().span_context().is_valid()));
             root.in_scope(|| {
+                assert!(Context::current().get::<Mine>().is_some(), "{mode:?}");
                 let child = info_span!("child");
                 (0..4).for_each(|_| suppressed(&|| child.in_scope(|| ())));
                 child.in_scope(|| info_span!("leaf").in_scope(|| ()));
@@ -86,15 +89,8 @@ fn events_of_suppressed_spans_belong_to_no_span() {
         assert!(one(&spans, "root").attributes.is_empty(), "{drawn}");
         assert_eq!(spans.len(), 2);
     }
-    let collector = crate::support::Collector::default();
-    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
-        .with_simple_exporter(collector.clone())
-        .build();
-    let stock = tracing_opentelemetry::layer()
-        .with_tracer(opentelemetry::trace::TracerProvider::tracer(&provider, "stock"));
-    let registry = tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), stock);
-    tracing::subscriber::with_default(registry, suppressed_inside);
-    let root = one(&collector.spans(), "root").clone();
+    let stock = crate::parity::stock(|layer| layer, suppressed_inside);
+    let root = one(&stock, "root");
     assert_eq!(root.events.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["of the root"]);
 }
 
@@ -111,21 +107,6 @@ fn a_span_that_is_entered_where_telemetry_is_suppressed_leaves_it_so() {
         });
         assert_eq!(crate::support::draw(&spans), "root\n", "{entries}");
     }
-}
-
-#[test]
-fn a_context_that_is_asked_for_where_telemetry_is_suppressed_loses_no_values() {
-    use astracer_sdk::OpenTelemetrySpanExt as _;
-    struct Mine(u8);
-    world(|builder| builder).run(|| {
-        let _around = Context::current_with_value(Mine(1)).attach();
-        let root = info_span!("root");
-        {
-            let _suppressed = Context::enter_telemetry_suppressed_scope();
-            assert!(root.context().span().span_context().is_valid());
-        }
-        root.in_scope(|| assert_eq!(Context::current().get::<Mine>().map(|mine| mine.0), Some(1)));
-    });
 }
 
 /// No span exists below a dropped root, for any layer, and a suppressed span there changes nothing.

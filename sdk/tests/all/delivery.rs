@@ -281,38 +281,6 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
 }
 
 #[test]
-fn stats_have_each_loss_by_its_reason() {
-    let script = Arc::new(Mutex::new(Vec::new()));
-    let own = script.clone();
-    let scripted =
-        Delivering(move |_: &[destination::Span<'_>]| own.lock().unwrap().pop().unwrap(), Counter::default);
-    let lost = |kind| DeliveryReport::lost(ExportError::new(kind, "there", "so it is"), 1);
-    let outcomes = [
-        (
-            DeliveryReport::delivered(Delivery::new(0, 1).with_message("too old".to_owned())),
-            "partially_rejected",
-            "the destination rejected 1 spans: too old",
-        ),
-        (lost(ErrorKind::Forbidden), "rejected", "the server denied access"),
-        (lost(ErrorKind::Unavailable), "expired", "unavailable"),
-        (lost(ErrorKind::TooLarge), "too_large", "exceeds the size limit"),
-        (lost(ErrorKind::Full), "spool_full", "the limit on the total size"),
-        (lost(ErrorKind::File), "export_failed", "could not be written"),
-    ];
-    let world = world(|builder| builder.with_destination(scripted));
-    for (outcome, reason, says) in outcomes {
-        script.lock().unwrap().push(outcome);
-        world.inside(|| info_span!("work").in_scope(|| ()));
-        let error = world.handle.flush(TIMEOUT).unwrap_err();
-        assert_eq!(error.spans_lost(), 1, "{reason}");
-        assert!(error.to_string().contains(says), "{error}");
-        let stats = world.handle.stats();
-        let found = stats.spans_lost.iter().find(|(name, _)| *name == reason).unwrap();
-        assert_eq!(found.1, 1, "{reason} {stats:?}");
-    }
-}
-
-#[test]
 fn a_late_flush_reports_the_exporters_reason() {
     let gate = Gate::default();
     let own = gate.clone();

@@ -6,6 +6,7 @@ use astracer_testing::Ids;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tracing::dispatcher::with_default;
 use tracing::field::Empty;
 use tracing::{Dispatch, info_span};
@@ -182,6 +183,13 @@ fn the_last_of_two_errors_counts() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("timed out"));
 }
 
+/// The stock layer on a registry.
+fn stock(sampler: Sampler) -> Dispatch {
+    let provider = SdkTracerProvider::builder().with_sampler(sampler).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
+    Dispatch::new(Registry::default().with(layer))
+}
+
 /// Two spans of two subscribers have the same id there and are exited out of order.
 /// tracing-opentelemetry finds the context to detach by the id alone, and detaches the other
 /// span's.
@@ -202,11 +210,7 @@ fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
     let ours = || Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
     let (inside, after) = current_after(&ours(), &ours());
     assert_eq!(after, inside, "the thread is still in b");
-    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
-    let stock = || {
-        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
-        Dispatch::new(Registry::default().with(layer))
-    };
+    let stock = || stock(Sampler::AlwaysOn);
     let (inside, after) = current_after(&stock(), &stock());
     assert_ne!(after, inside);
 }
@@ -231,11 +235,7 @@ fn a_dropped_span_relies_on_its_context_where_that_is_current() {
     }
     let dropping = sampling("never", |builder| builder);
     assert!(!is_current_after(&dropping.dispatch, astracer_sdk::OpenTelemetrySpanExt::context));
-    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
-        .with_sampler(opentelemetry_sdk::trace::Sampler::AlwaysOff)
-        .build();
-    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
-    let stock = Dispatch::new(Registry::default().with(layer));
+    let stock = stock(Sampler::AlwaysOff);
     assert!(is_current_after(&stock, tracing_opentelemetry::OpenTelemetrySpanExt::context));
 }
 
@@ -275,9 +275,7 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
             assert_eq!([1, 3].map(|flags| flags_below(&own, flags)), [1, 3]);
         }
     }
-    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
-    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
-    assert_eq!(flags(&Dispatch::new(Registry::default().with(layer))), 1);
+    assert_eq!(flags(&stock(Sampler::AlwaysOn)), 1);
 }
 
 /// The flags inside a root whose remote parent has `flags`.

@@ -125,16 +125,6 @@ fn requests_of_callers_do_not_displace_those_by_hand() {
     assert_eq!(world.handle.stats().tail.not_there, 2_900);
 }
 
-/// Ids beyond a hundred per second are refused.
-#[test]
-fn callers_get_the_number_of_accepted_requests() {
-    let world = dropping(tail("error"));
-    let list: Vec<_> = (1..=16_u128).map(|number| TraceId::from(number).to_string()).collect();
-    let accepted: Vec<_> = (0..8).map(|_| world.handle.keep_for_caller(&list.join(","))).collect();
-    assert_eq!(accepted, [16, 16, 16, 16, 16, 16, 4, 0]);
-    assert_eq!(world.handle.stats().tail.refused_callers, 28);
-}
-
 /// A caller's request keeps the held parts and one later part, because requests have a budget.
 #[test]
 fn a_callers_request_covers_one_arriving_part() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_sdk::{DroppedSpans, ProvisionalMode, SpanLimits};
-use astracer_testing::SplitMix;
+use astracer_testing::{SplitMix, attribute, reason};
 use opentelemetry::trace::Status;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, SpanData};
@@ -41,11 +41,7 @@ impl IdGenerator for Seeded {
 /// threshold has 14 hexadecimal digits, with zeros left out at the end. One without a threshold, as
 /// the connector counts; but 0 if docs/backends.md's filter leaves the span out.
 pub(crate) fn adjusted_count(span: &SpanData) -> f64 {
-    let excluded = |name: &str, value: f64| {
-        let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
-        found.is_some_and(|attribute| attribute.value == opentelemetry::Value::F64(value))
-    };
-    if excluded("sampler.adjusted_count", 0.0) {
+    if attribute(span, "sampler.adjusted_count") == Some(&opentelemetry::Value::F64(0.0)) {
         return 0.0;
     }
     let state = span.span_context.trace_state().header();
@@ -118,10 +114,7 @@ fn run(case: &Case) -> (Sums, Sums, BTreeMap<String, u64>) {
                 found.errors += if failed { weight } else { 0.0 };
                 found.slow += if took > Duration::from_micros(500) { weight } else { 0.0 };
                 found.all += weight;
-                let named =
-                    |attribute: &&opentelemetry::KeyValue| attribute.key.as_str() == "sampling.reason";
-                let reason = root.attributes.iter().find(named).map(|reason| reason.value.to_string());
-                *reasons.entry(reason.unwrap_or_default()).or_default() += 1;
+                *reasons.entry(reason(root).unwrap_or_default()).or_default() += 1;
             }
         }
     }

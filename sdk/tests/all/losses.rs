@@ -164,30 +164,6 @@ fn ended_spans_do_not_wait_beyond_the_budget() {
     assert_eq!(world.exported().len(), 10_500);
 }
 
-/// Spans of traces beyond the bound are not gathered: each is exported by itself, and none is lost.
-#[test]
-fn the_bound_of_open_traces_costs_no_spans() {
-    let world = world(|builder| builder.with_open_traces_max(2));
-    let spans = world.run(|| {
-        let open: Vec<_> = (0..5).map(|n| info_span!("root", n)).collect();
-        open.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| ())));
-        world.handle.flush(TIMEOUT).unwrap();
-        assert_eq!(world.collector.spans().len(), 5, "the children");
-        drop(open);
-    });
-    let mut roots: Vec<_> = spans.iter().filter(|span| span.name == "root").collect();
-    roots.sort_by_key(|span| span.attributes[0].value.to_string());
-    assert_eq!(roots.len(), 5);
-    for root in roots {
-        let trace_id = root.span_context.trace_id();
-        let child = |span: &&SpanData| span.parent_span_id == root.span_context.span_id();
-        let children: Vec<_> = spans.iter().filter(child).collect();
-        assert!(matches!(children[..], [child] if child.span_context.trace_id() == trace_id));
-    }
-    let stats = world.handle.stats();
-    assert_eq!((stats.spans_made, stats.spans_exported, stats.traces_exported), (10, 10, 5));
-}
-
 /// One page of the table holds 32 spans, and a local root may take it if it is nine tenths of the
 /// bound.
 #[test]

@@ -2,55 +2,26 @@
 
 use std::time::{Duration, SystemTime};
 
-use astracer_sdk::{
-    Astracer, Clock, ContextMode, DroppedSpans, Key, OnFault, OpenTelemetrySpanExt as _, ParentDecision,
-    Propagator, SpanLimits, Stats, get_otel_context,
-};
+use astracer_sdk::{Astracer, ContextMode, Key, OpenTelemetrySpanExt as _, Stats, get_otel_context};
 use astracer_testing::Collector;
 use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _};
-use opentelemetry::{Context, InstrumentationScope, TraceFlags, TraceId};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{RandomIdGenerator, SamplingDecision, ShouldSample as _};
+use opentelemetry::{Context, TraceFlags, TraceId};
+use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample as _};
 use tracing::{Dispatch, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 
 #[test]
 fn everything_can_be_called() {
-    let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH);
     let collector = Collector::default();
     let astracer = Astracer::builder()
         .with_sampler("always".parse().unwrap())
-        .with_sampler_limits(astracer_samplers::Limits::default())
-        .with_key(Key::default().with_attribute("http.route"))
-        .with_key(Key::custom(|root, out| out.push_str(root.name())))
-        .with_parent_decision(ParentDecision::Ignore)
-        .with_propagators([Propagator::TraceContext])
-        .with_on_fault(OnFault::UseDefault)
-        .with_variables(|_| None)
+        .with_key(Key::custom(|_, _| panic!("no root has a key")))
         .with_parameters_file("there is no such file")
         .with_exporter(collector.clone())
-        .with_resource(Resource::builder_empty().build())
-        .with_scope(InstrumentationScope::builder("test").build())
-        .with_dropped_spans(DroppedSpans::Disabled)
         .with_context_mode(ContextMode::Recording)
-        .with_span_limits(SpanLimits::default())
-        .with_location(true)
-        .with_threads(true)
-        .with_level(true)
-        .with_target(true)
-        .with_tracked_inactivity(true)
-        .with_error_fields_to_exceptions(true)
-        .with_error_records_to_exceptions(true)
-        .with_error_events_to_exceptions(true)
-        .with_error_events_to_status(true)
-        .with_open_traces_max(1)
-        .with_spans_per_trace_max(1)
-        .with_queue_bytes_max(1)
-        .with_batch_spans(1)
-        .with_batch_delay(Duration::ZERO)
-        .with_id_generator(RandomIdGenerator::default())
-        .with_clock(clock)
+        .with_heartbeat(Duration::ZERO)
+        .with_tail("error".parse().unwrap())
         .with_enabled(false)
         .build()
         .unwrap();
@@ -58,7 +29,6 @@ fn everything_can_be_called() {
     let dispatch = Dispatch::new(Registry::default().with(Identity::new()).with(astracer.layer.clone()));
     tracing::dispatcher::with_default(&dispatch, || {
         let root = info_span!("root", n = 1, late = tracing::field::Empty).entered();
-        hand.advance(Duration::from_secs(1));
         assert!(!root.is_disabled());
         root.record("late", 1);
         root.follows_from(info_span!(parent: None, "other"));

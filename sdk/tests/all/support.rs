@@ -25,6 +25,14 @@ pub(crate) enum Base {
 }
 
 impl Base {
+    /// The path of the modules that both binaries have.
+    fn modules(self) -> &'static str {
+        match self {
+            Base::Registry => "all::",
+            Base::Subscriber => "subscriber::shared::",
+        }
+    }
+
     /// Whether the id of an ended span is reused.
     pub(crate) fn uses_ids_again(self) -> bool {
         matches!(self, Base::Registry)
@@ -83,7 +91,8 @@ pub(crate) fn draw(spans: &[SpanData]) -> String {
         draw(root, 0, &ids, &children, &mut out);
     }
     // Targets of events begin with the name of the test binary.
-    out.replace(concat!("\"", env!("CARGO_CRATE_NAME"), "::"), "\"tests::")
+    let own = crate::BASE.modules();
+    out.replace(&format!("\"{own}"), "\"tests::")
 }
 
 fn pairs(attributes: &[opentelemetry::KeyValue]) -> String {

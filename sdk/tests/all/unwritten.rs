@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use astracer_testing::attribute;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, KeyValue, Value};
 use tracing::{info, info_span};
@@ -30,11 +31,7 @@ fn each_span_has_the_thread_that_it_began_on() {
             name("another").spawn_scoped(scope, || world.inside(|| drop(ended_there))).unwrap();
         });
     });
-    let thread = |name| {
-        let attributes = &one(&spans, name).attributes;
-        let found = attributes.iter().find(|attribute| attribute.key.as_str() == "thread.name");
-        found.map(|attribute| attribute.value.to_string())
-    };
+    let thread = |name| attribute(one(&spans, name), "thread.name").map(Value::to_string);
     assert_eq!(thread("there").as_deref(), Some("other"));
     assert_eq!(thread("here"), thread("root"));
     assert_eq!(thread("begun here"), thread("root"));
@@ -78,13 +75,9 @@ fn busy_and_idle_times_are_those_of_the_stock_layer() {
         pass(10);
     });
     let times = |name| {
-        ["busy_ns", "idle_ns"].map(|key| {
-            let attributes = &one(&spans, name).attributes;
-            let value = &attributes.iter().find(|attribute| attribute.key.as_str() == key).unwrap().value;
-            match value {
-                Value::I64(nanos) => nanos / 1_000_000,
-                other => panic!("{other:?}"),
-            }
+        ["busy_ns", "idle_ns"].map(|key| match attribute(one(&spans, name), key) {
+            Some(Value::I64(nanos)) => nanos / 1_000_000,
+            other => panic!("{other:?}"),
         })
     };
     for name in ["late", "between", "from the start"] {

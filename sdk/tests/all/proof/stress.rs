@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use astracer_sdk::{
     Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Start, Stats, Tail, WeakHandle,
 };
-use astracer_testing::{SplitMix, sums, wait_until};
+use astracer_testing::{SplitMix, attribute, sums, wait_until};
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -86,8 +86,7 @@ impl SpanExporter for Checker {
         for span in batch {
             traces.exported += 1;
             traces.roots += u64::from(span.name == "root");
-            let request = span.attributes.iter().find(|pair| pair.key.as_str() == "request");
-            let number = match request.map(|pair| &pair.value) {
+            let number = match attribute(&span, "request") {
                 Some(Value::I64(number)) => Some(*number),
                 // tracing-opentelemetry writes unsigned numbers as strings.
                 Some(Value::String(text)) => text.as_str().parse().ok(),
@@ -125,8 +124,7 @@ impl SpanExporter for Checker {
 /// late is not sampled, and counts as many calls by its attribute as by its tracestate: none
 /// without a threshold.
 fn is_weighed(span: &SpanData, is_late: bool) -> bool {
-    let count = span.attributes.iter().find(|pair| pair.key.as_str() == "sampler.adjusted_count");
-    let count = count.map(|pair| pair.value.clone());
+    let count = attribute(span, "sampler.adjusted_count").cloned();
     let state = span.span_context.trace_state().header();
     is_late != span.span_context.is_sampled()
         && (!is_late
