@@ -286,7 +286,7 @@ impl Decider {
     /// Applies a parent's decision to a local root, and counts it.
     pub(crate) fn follow_counted(&self, parent: &SpanContext) -> RootDecision {
         let decision = self.follow_remote(parent);
-        self.counters.followed_parent(decision.keep);
+        self.counters.tally(if decision.keep { Tally::ParentsKept } else { Tally::ParentsDropped }, 1);
         if self.notes.load(Ordering::Relaxed) {
             self.note(parent.trace_id(), decision.keep, None);
         }
@@ -409,7 +409,7 @@ impl Decider {
                 Some(boosting) => rules.decide_boosted(&boosting, &request),
             }
         });
-        self.counters.decided(decision.keep);
+        self.counters.tally(if decision.keep { Tally::RootsKept } else { Tally::RootsDropped }, 1);
         if self.notes.load(Ordering::Relaxed) {
             self.note(trace_id, decision.keep, Some((key, randomness, decision)));
         }

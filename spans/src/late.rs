@@ -39,7 +39,7 @@ use self::announcement::Announcements;
 pub use self::own_policy::{Function, OwnPolicy};
 use self::policy_view::PolicyView;
 use self::ring::{Arrivals, Ring, WayOut};
-use self::status::{GivenUpTrace, TraceStatus};
+use self::status::TraceStatus;
 use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
@@ -255,7 +255,7 @@ impl LateTraces {
             WayOut::GivenUp(reason) => {
                 self.logs.each(|holds| holds.note_given_up(trace_id));
                 self.counters.give_up(reason, trace.counted);
-                self.note_given_up(GivenUpTrace { trace_id, reason, answer: Some(trace.refused_by) });
+                self.note_given_up(trace_id, reason, Some(trace.refused_by));
             }
         }
         trace.recycle();

@@ -224,6 +224,16 @@ const LOSSES: [Reason<Loss, Losses>; 11] = [
 /// names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tally {
+    RootsDropped,
+    RootsKept,
+    ParentsDropped,
+    ParentsKept,
+    /// Taken back if the span's trace is still to be decided.
+    SpansMade,
+    /// Spans of kept traces that have ended.
+    SpansEnded,
+    TracesMade,
+    Refusals,
     KeyPanics,
     /// A decided root whose spans another SDK records, so that its trace cannot be kept late.
     RootsElsewhere,
@@ -290,7 +300,6 @@ pub struct Counters {
     held: [Pair; 2],
     /// In thousandths of a call.
     calls_lost: AtomicU64,
-    tallies: [AtomicU64; Tally::WithoutSlot as usize + 1],
 }
 
 /// Shares owned by a single thread. Thread numbers are never reused, so an owned share has one
@@ -304,18 +313,11 @@ struct Shares {
     common: Box<[Share]>,
 }
 
+/// By [`Tally`]. A count may wrap: a span counted on one thread may be subtracted again on another.
+/// The sum over all shares is still right.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Share {
-    /// First by the sampler or by the parent, then dropped or kept.
-    roots: [[AtomicU64; 2]; 2],
-    /// May wrap: a span counted on one thread may be subtracted again on another. The sum over all
-    /// shares is still right.
-    made: AtomicU64,
-    ended: AtomicU64,
-    traces: AtomicU64,
-    refused: AtomicU64,
-}
+struct Share([AtomicU64; Tally::WithoutSlot as usize + 1]);
 
 impl Default for Shares {
     fn default() -> Self {
@@ -327,53 +329,25 @@ impl Default for Shares {
 impl Counters {
     /// Adds to a count in this thread's share; wraps.
     #[inline]
-    fn count(&self, of: impl Fn(&Share) -> &AtomicU64, by: u64) {
+    pub fn tally(&self, of: Tally, more: u64) {
         let number = thread::number() as usize;
-        if let Some(share) = self.shares.own.get(number) {
+        if let Some(Share(counts)) = self.shares.own.get(number) {
             // This thread is the only writer, so no read-modify-write is needed.
-            let count = of(share);
-            count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-        } else if let Some(share) = self.shares.common.get(number % COMMON_SHARES) {
-            of(share).fetch_add(by, Ordering::Relaxed);
+            let count = &counts[of as usize];
+            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        } else if let Some(Share(counts)) = self.shares.common.get(number % COMMON_SHARES) {
+            counts[of as usize].fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    #[inline]
-    pub fn decided(&self, keep: bool) {
-        self.count(|share| &share.roots[0][usize::from(keep)], 1);
+    /// Takes back one that was counted.
+    pub fn untally(&self, of: Tally) {
+        self.tally(of, 1u64.wrapping_neg());
     }
 
-    pub fn followed_parent(&self, keep: bool) {
-        self.count(|share| &share.roots[1][usize::from(keep)], 1);
-    }
-
-    pub fn refused(&self, spans: u64) {
-        if spans != 0 {
-            self.count(|share| &share.refused, spans);
-        }
-    }
-
-    /// Counts a span of a kept trace that has begun.
-    #[inline]
-    pub fn made(&self) {
-        self.count(|share| &share.made, 1);
-    }
-
-    /// Counts a trace that the layer keeps.
-    #[inline]
-    pub fn trace_made(&self) {
-        self.count(|share| &share.traces, 1);
-    }
-
-    /// Subtracts a span that was counted as made, because its trace is still to be decided.
-    pub fn unmade(&self) {
-        self.count(|share| &share.made, 1u64.wrapping_neg());
-    }
-
-    /// Counts a span of a kept trace that has ended.
-    #[inline]
-    pub fn ended(&self) {
-        self.count(|share| &share.ended, 1);
+    pub fn tallied(&self, of: Tally) -> u64 {
+        let shares = self.shares.own.iter().chain(&self.shares.common);
+        shares.fold(0, |sum, Share(counts)| sum.wrapping_add(counts[of as usize].load(Ordering::Relaxed)))
     }
 
     /// Counts ended spans as lost.
@@ -399,14 +373,6 @@ impl Counters {
     /// Counts spans that leave the ring.
     pub fn not_held(&self, counted: Counted) {
         self.held[1].add(counted);
-    }
-
-    pub fn tally(&self, of: Tally, more: u64) {
-        self.tallies[of as usize].fetch_add(more, Ordering::Relaxed);
-    }
-
-    pub fn tallied(&self, of: Tally) -> u64 {
-        self.tallies[of as usize].load(Ordering::Relaxed)
     }
 
     /// Reads all counts. A span passes the counts in order, and later ones are read first, so that
@@ -439,19 +405,14 @@ impl Counters {
         tail.traces_held = came.roots.saturating_sub(went.roots);
         let spans_late = tail.spans_held + tail.spans_given_up.total();
         let traces_late = tail.traces_held + tail.traces_given_up.total();
-        let sum = |of: fn(&Share) -> &AtomicU64| {
-            let shares = self.shares.own.iter().chain(&self.shares.common);
-            let each = shares.map(|share| of(share).load(Ordering::Relaxed));
-            each.fold(0, u64::wrapping_add)
-        };
-        let ended = sum(|share| &share.ended);
-        let made = sum(|share| &share.made);
-        let traces_made = sum(|share| &share.traces);
+        let ended = self.tallied(Tally::SpansEnded);
+        let made = self.tallied(Tally::SpansMade);
+        let traces_made = self.tallied(Tally::TracesMade);
         Stats {
-            roots_kept: sum(|share| &share.roots[0][1]),
-            roots_dropped: sum(|share| &share.roots[0][0]),
-            parents_kept: sum(|share| &share.roots[1][1]),
-            parents_dropped: sum(|share| &share.roots[1][0]),
+            roots_kept: self.tallied(Tally::RootsKept),
+            roots_dropped: self.tallied(Tally::RootsDropped),
+            parents_kept: self.tallied(Tally::ParentsKept),
+            parents_dropped: self.tallied(Tally::ParentsDropped),
             spans_made: made,
             spans_open: made.saturating_sub(ended),
             spans_waiting: ended.saturating_sub(exported.spans + spans_lost.total() + spans_late),
@@ -462,7 +423,7 @@ impl Counters {
             traces_exported: exported.roots,
             traces_lost,
             calls_lost: (self.calls_lost.load(Ordering::Relaxed) + 500) / 1_000,
-            refusals: sum(|share| &share.refused),
+            refusals: self.tallied(Tally::Refusals),
             key_panics: self.tallied(Tally::KeyPanics),
             tail,
             ..Stats::default()

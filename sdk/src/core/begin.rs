@@ -10,7 +10,7 @@ use crate::settings::{ContextMode, Start};
 use crate::table::{Beginning, CONTEXT, Entry, Fate, Phase, Refusal, STATE, UNRECORDED};
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Body, Fields};
-use astracer_spans::stats::{Counted, Loss};
+use astracer_spans::stats::{Counted, Loss, Tally};
 use astracer_spans::thread;
 use astracer_spans::trace_state::State;
 use astracer_spans::traces::TraceRef;
@@ -84,7 +84,7 @@ impl Core {
         let began = self.ticks();
         let body = if attributes.fields().is_empty() { None } else { self.body(attributes) };
         let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose_child(id) };
-        self.shared.counters.made();
+        self.shared.counters.tally(Tally::SpansMade, 1);
         let span_id = self.shared.ids.new_span_id();
         let thread = thread::number();
         let parent_flags = parent.flags();
@@ -114,8 +114,8 @@ impl Core {
     #[cold]
     fn lose_child(&self, id: Option<u64>) -> &Entry {
         let counters = &self.shared.counters;
-        counters.made();
-        counters.ended();
+        counters.tally(Tally::SpansMade, 1);
+        counters.tally(Tally::SpansEnded, 1);
         counters.lose(Loss::OpenSpans, Counted { spans: 1, ..Counted::default() });
         self.refuse(id, Refusal::Lost)
     }

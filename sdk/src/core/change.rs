@@ -13,6 +13,7 @@ use crate::stack;
 use crate::table::PENDING;
 use crate::table::{Entry, Pending, Phase};
 use astracer_spans::record::{Body, EventTime, Fields, SpanLimits};
+use astracer_spans::stats::Tally;
 
 /// The parent of this span can no longer be set.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Core {
         };
         if was_child {
             // The span leaves the trace in which it began, and becomes a local root.
-            self.shared.counters.unmade();
+            self.shared.counters.untally(Tally::SpansMade);
         }
         let old = claim.undecide(Box::new(Pending { base: parent, below_dropped: false }));
         // Values of contexts are the user's, and dropping them runs the user's code.

@@ -7,7 +7,7 @@ use super::Core;
 use crate::table::{Entry, Fate, HELD, Phase, REMOTE_PARENT, ROOT};
 use astracer_spans::panics::caught;
 use astracer_spans::record::{Body, Ending, Header, KeepReason, Record};
-use astracer_spans::stats::{Counted, GivenUp, Loss};
+use astracer_spans::stats::{Counted, GivenUp, Loss, Tally};
 use astracer_spans::trace_state::State;
 
 impl Core {
@@ -73,7 +73,7 @@ impl Core {
             is_reweighed: false,
         };
         let shared = &*self.shared;
-        shared.counters.ended();
+        shared.counters.tally(Tally::SpansEnded, 1);
         if let Some(late) = &shared.late {
             let record = self.record_of(entry, metadata);
             return self.end_with_late(late, entry, (header, &record), body);
@@ -100,7 +100,7 @@ impl Core {
             let is_root = entry.flags() & ROOT != 0;
             let counted = Counted { spans: 1, roots: is_root.into(), calls: 0.0 };
             let counters = &self.shared.counters;
-            counters.ended();
+            counters.tally(Tally::SpansEnded, 1);
             if entry.fate() == Fate::Provisional {
                 counters.give_up(GivenUp::Late, counted);
                 if is_root {
@@ -119,7 +119,7 @@ impl Core {
         if let Some(late) = &self.shared.late
             && self.shared.traces.free_if_empty(root.trace())
         {
-            late.note_root_given_up(root.trace_id(), GivenUp::Late);
+            late.note_open_given_up(root.trace_id(), GivenUp::Late);
         }
     }
 

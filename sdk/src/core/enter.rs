@@ -11,6 +11,7 @@ use super::place::forget_gone;
 use crate::settings::ContextMode;
 use crate::stack::{self, CurrentSpan, Entered};
 use crate::table::{Entry, Phase};
+use astracer_spans::stats::Tally;
 
 impl Core {
     /// Enters a span, and decides it if it is a local root.
@@ -103,7 +104,10 @@ impl Core {
         // span's end.
         let _guard = ManuallyDrop::into_inner(left.guard);
         if left.inside.is_dropped {
-            self.shared.counters.refused(stack::take_refused());
+            let refused = stack::take_refused();
+            if refused != 0 {
+                self.shared.counters.tally(Tally::Refusals, refused);
+            }
             if self.counts_outcomes() {
                 // The root may be the span itself, which is no longer on the stack.
                 self.leave_dropped(self.find(id).or_else(|| self.find_id(left.inside.entry)));

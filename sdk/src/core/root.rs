@@ -25,7 +25,7 @@ use crate::table::{BODY, Beginning, Claim, Entry, Fate, HELD, Pending, Phase, RO
 use astracer_spans::clock::Ticks;
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Attribute, Body, Fields, MemoryView};
-use astracer_spans::stats::{Counted, Loss};
+use astracer_spans::stats::{Counted, Loss, Tally};
 use astracer_spans::thread;
 use astracer_spans::traces::{TraceRef, Traces};
 
@@ -138,9 +138,9 @@ impl Core {
             return self.refuse(id, Refusal::Dropped);
         }
         let counters = &self.shared.counters;
-        counters.made();
-        counters.trace_made();
-        counters.ended();
+        counters.tally(Tally::SpansMade, 1);
+        counters.tally(Tally::TracesMade, 1);
+        counters.tally(Tally::SpansEnded, 1);
         let calls = decision.trace_state.calls();
         counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
         self.refuse(id, Refusal::Lost)
@@ -292,8 +292,8 @@ impl Core {
 
     fn record_root(&self, claim: Claim<'_>, facts: &Facts<'_>, mut outcome: Outcome<'_>, flags: TraceFlags) {
         let entry = claim.entry();
-        self.shared.counters.made();
-        self.shared.counters.trace_made();
+        self.shared.counters.tally(Tally::SpansMade, 1);
+        self.shared.counters.tally(Tally::TracesMade, 1);
         let RootDecision { trace_state: state, attributes, .. } = outcome.decision;
         if !state.is_empty() || attributes.is_some() {
             let mut extra = entry.extra();

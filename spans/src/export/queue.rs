@@ -440,8 +440,9 @@ impl Queue {
             return if closed { Work::End } else { Work::Idle };
         };
         let number = first.number;
-        let counted = batches.iter().map(|batch| batch.counted()).sum();
         state.in_flight.push(InFlight { number, spans: batches.iter().map(|batch| batch.spans()).sum() });
+        drop(state);
+        let counted = batches.iter().map(|batch| batch.counted()).sum();
         Work::Export(Taken { batches, counted, number })
     }
 

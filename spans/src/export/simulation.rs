@@ -14,7 +14,7 @@ use super::queue::{Queue, Taken, Work};
 use super::ticket::{Ticket, WaitError};
 use crate::bounds::{Bounds, WhenQueueFull};
 use crate::record::{Buffer, Ending, Header, Record};
-use crate::stats::{Counted, Counters, Loss};
+use crate::stats::{Counted, Counters, Loss, Tally};
 use crate::test_callsite::METADATA;
 use crate::trace_state::State;
 
@@ -71,10 +71,10 @@ impl World {
                 record.set_local_root(false);
             }
             buffer.append(record, None);
-            self.counters.made();
-            self.counters.ended();
+            self.counters.tally(Tally::SpansMade, 1);
+            self.counters.tally(Tally::SpansEnded, 1);
         }
-        self.counters.trace_made();
+        self.counters.tally(Tally::TracesMade, 1);
         self.made.spans += spans;
         self.made.calls += f64::from(1_u32 << power);
         let header = Header {

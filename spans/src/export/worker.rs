@@ -216,6 +216,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::export::{Extras, Source};
     use crate::record::{Ending, Header, Record, SpanLimits};
+    use crate::stats::Tally;
     use crate::test_callsite::{BAD, METADATA};
 
     #[derive(Debug)]
@@ -281,9 +282,9 @@ mod tests {
                 began: 1,
                 ..Header::default()
             };
-            counters.made();
-            counters.trace_made();
-            counters.ended();
+            counters.tally(Tally::SpansMade, 1);
+            counters.tally(Tally::TracesMade, 1);
+            counters.tally(Tally::SpansEnded, 1);
             assert!(queue.push_span(header, record, None));
         }
         queue.close();

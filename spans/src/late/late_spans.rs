@@ -49,7 +49,7 @@ impl LateTraces {
             LateSpan::GivenUp(reason) => {
                 self.counters.give_up(reason, counted);
                 if is_root {
-                    self.note_root_given_up(trace_id, reason);
+                    self.note_open_given_up(trace_id, reason);
                 }
             }
             LateSpan::Kept(kept_by, cut) => {

@@ -56,10 +56,10 @@ impl OwnPolicy {
         self.faults() >= FAULTS_MAX
     }
 
-    fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
-        if self.is_off() {
-            return false;
-        }
+    /// Whether the function wants a trace whose root has ended. A trace that a policy function
+    /// makes itself is never submitted to such functions: each run could make another trace.
+    pub fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
+        let Some(_guard) = ReentryGuard::enter(&IN_POLICY).filter(|_| !self.is_off()) else { return false };
         let began = clock.ticks();
         let wants = ask(&self.function, trace);
         if clock.nanos_between(began, clock.ticks()) > SLOW_NANOS {
@@ -69,12 +69,6 @@ impl OwnPolicy {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
         wants.unwrap_or(false)
-    }
-
-    /// Whether the function wants a trace whose root has ended. A trace that a policy function
-    /// makes itself is never submitted to such functions: each run could make another trace.
-    pub fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
-        ReentryGuard::enter(&IN_POLICY).is_some_and(|_guard| self.wants(trace, clock))
     }
 
     pub fn stats(&self) -> OwnPolicyFaults {

@@ -45,6 +45,6 @@ impl View for PolicyView<'_> {
 
     fn own(&self, name: &str) -> bool {
         let own = self.own.iter().find(|own| own.name == name);
-        own.is_some_and(|own| own.wants_at_end(&self.trace, self.trace.clock))
+        own.is_some_and(|own| own.wants(&self.trace, self.trace.clock))
     }
 }

@@ -27,22 +27,23 @@ pub(super) enum TraceStatus {
 
 impl LateTraces {
     /// Remembers a trace that is given up, if decisions are explained.
-    pub(super) fn note_given_up(&self, given_up: GivenUpTrace) {
+    pub(super) fn note_given_up(
+        &self,
+        trace_id: TraceId,
+        reason: GivenUp,
+        answer: Option<Option<KeepReason>>,
+    ) {
         if self.parts.explains {
-            self.ring.note_given_up(given_up);
+            self.ring.note_given_up(GivenUpTrace { trace_id, reason, answer });
         }
     }
 
-    /// Remembers a trace that was given up while it was open.
+    /// Remembers a trace that was given up while it was open, or had no span left when its root
+    /// ended, unless more is known about it: another part may already have been submitted to the
+    /// policies.
     pub fn note_open_given_up(&self, trace_id: TraceId, reason: GivenUp) {
-        self.note_given_up(GivenUpTrace { trace_id, reason, answer: None });
-    }
-
-    /// Remembers a trace that had no span left when its root ended, unless more is known about it:
-    /// another part may already have been submitted to the policies.
-    pub fn note_root_given_up(&self, trace_id: TraceId, reason: GivenUp) {
         if self.parts.explains && self.ring.status(trace_id).is_none() {
-            self.note_open_given_up(trace_id, reason);
+            self.note_given_up(trace_id, reason, None);
         }
     }
 
