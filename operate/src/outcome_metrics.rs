@@ -115,7 +115,9 @@ impl OutcomeMetrics {
             // `None`: no root has been counted yet, or tracing is disabled, so there is nothing to
             // send.
             if let Some(sent) = self.send(SystemTime::now()) {
-                state.note(sent);
+                let mut inner = state.lock();
+                *if sent.is_ok() { &mut inner.sent } else { &mut inner.failed } += 1;
+                inner.last_error = sent.err();
             }
             if is_over {
                 return;
@@ -228,20 +230,6 @@ struct Inner {
 impl State {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, outcome: Result<(), String>) {
-        let mut inner = self.lock();
-        match outcome {
-            Ok(()) => {
-                inner.sent += 1;
-                inner.last_error = None;
-            }
-            Err(error) => {
-                inner.failed += 1;
-                inner.last_error = Some(error);
-            }
-        }
     }
 }
 

@@ -197,8 +197,8 @@ impl Tracer for RecordTracer {
                 // thread wins.
                 let _ = core.set_parent(&id, parent.clone());
             }
-            if self.decides {
-                core.start(&id);
+            if let Some(entry) = core.find(&id).filter(|_| self.decides) {
+                core.started(entry);
             }
         }
         let (links, events) = (builder.links.unwrap_or_default(), builder.events.unwrap_or_default());
@@ -218,7 +218,8 @@ impl Tracer for RecordTracer {
             Some(span) => span.only_in_calls(),
             // Where contexts are off, a dropped span has no ids to show.
             None => {
-                LiveSpan::dropped(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone()))
+                let context = core.find(&id).and_then(|entry| core.context(entry));
+                LiveSpan::dropped(context.map_or(ids, |context| context.span().span_context().clone()))
             }
         }
     }

@@ -164,8 +164,8 @@ impl Builder {
     }
 
     /// Exports kept traces to a destination: one of `astracer-exporters`, or your own. Unlike an
-    /// [exporter](Self::with_exporter), it reports the outcome of each span: [`Stats`](crate::Stats)
-    /// counts losses by their reason, and shows why exports wait.
+    /// [exporter](Self::with_exporter), it reports the outcome of each span:
+    /// [`Stats`](crate::Stats) counts losses by their reason, and shows why exports wait.
     pub fn with_destination<D: Destination + 'static>(mut self, destination: D) -> Self {
         self.destination =
             Some(Box::new(move |_| SharedDestination::new(Box::new(destination), type_name::<D>())));
@@ -411,7 +411,7 @@ impl Builder {
     /// Traces with its ids do not carry W3C's `random` flag: see
     /// [`with_random_id_generator`](Self::with_random_id_generator).
     pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
-        self.ids = Ids::Custom { ids: Arc::new(ids), is_random: false };
+        self.ids = Ids { custom: Some(Arc::new(ids)), is_random: false };
         self
     }
 
@@ -419,7 +419,7 @@ impl Builder {
     /// low 56 bits in its trace ids. Its traces carry W3C's `random` flag, as traces with the
     /// default ids do.
     pub fn with_random_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
-        self.ids = Ids::Custom { ids: Arc::new(ids), is_random: true };
+        self.ids = Ids { custom: Some(Arc::new(ids)), is_random: true };
         self
     }
 

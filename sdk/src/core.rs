@@ -182,28 +182,22 @@ impl Drop for Shared {
 }
 
 impl Core {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        let contexts = Contexts::new(shared.settings.context);
-        Self::with_table(Table::new(shared.budget.clone()), shared, contexts)
-    }
-
-    /// Makes the layer's state for another registry. It needs a table of its own, because
-    /// registries number their spans alike.
-    pub(crate) fn beside(&self) -> Arc<Self> {
-        Self::new(self.shared.clone())
-    }
-
-    /// Makes the state of a subscriber that makes the span ids itself.
-    pub(crate) fn with_own_ids(&self) -> Arc<Self> {
-        let shared = self.shared.clone();
-        let contexts = Contexts::new(shared.settings.context);
-        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, contexts)
-    }
-
-    fn with_table(table: Table, shared: Arc<Shared>, contexts: Contexts) -> Arc<Self> {
-        let core = Arc::new(Core { number: Number::new(), table, shared, contexts });
+    /// Makes a layer's state for one registry, or for a subscriber, whose table makes the span ids.
+    pub(crate) fn new(shared: Arc<Shared>, makes_ids: bool) -> Arc<Self> {
+        let core = Arc::new(Core {
+            number: Number::new(),
+            table: Table::new(shared.budget.clone(), makes_ids),
+            contexts: Contexts::new(shared.settings.context),
+            shared,
+        });
         core.number.register(Arc::downgrade(&core) as Weak<dyn Owner>);
         core
+    }
+
+    /// Makes the layer's state for another registry or subscriber. It needs a table of its own,
+    /// because registries number their spans alike.
+    pub(crate) fn beside(&self, makes_ids: bool) -> Arc<Self> {
+        Self::new(self.shared.clone(), makes_ids)
     }
 
     /// The content of OpenTelemetry's current context inside this layer's spans.

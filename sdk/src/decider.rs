@@ -404,10 +404,7 @@ impl Decider {
         let decision = self.with_rules(|rules| {
             let now = if rules.is_capped() { self.now() } else { self.decision_time(began) };
             let request = Request::new(key, randomness, now);
-            match self.boosting(number, now) {
-                None => rules.decide(&request),
-                Some(boosting) => rules.decide_boosted(&boosting, &request),
-            }
+            rules.decide(&request, self.boosting(number, now))
         });
         self.counters.tally(if decision.keep { Tally::RootsKept } else { Tally::RootsDropped }, 1);
         if self.notes.load(Ordering::Relaxed) {

@@ -107,10 +107,10 @@ impl Handle {
         shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
         let ticket = shared.queue.ask_flush();
         let flushed = shared.queue.wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()));
-        Ok(flushed.map_err(|error| {
+        flushed.map_err(|error| {
             shared.reports.told(error.lost, &shared.stats().spans_lost);
-            explained(error, shared)
-        })?)
+            FlushError(explained(error, shared))
+        })
     }
 
     /// Exports the spans that have ended, including those of open traces, shuts the exporter down,
@@ -142,7 +142,7 @@ impl Handle {
             Ok(()) => {
                 let reason = stats.last_error.map(|error| format!("; {error}")).unwrap_or_default();
                 let last_error = Some(format!("since the start {}{reason}", stats.spans_lost));
-                Err(WaitError { timed_out: false, left: 0, lost: untold, last_error }.into())
+                Err(FlushError(WaitError { timed_out: false, left: 0, lost: untold, last_error }))
             }
             Err(error) => {
                 let waited = match &error.last_error {
@@ -152,7 +152,7 @@ impl Handle {
                         "waited {timeout:?}; allow more time, or check why the exporter is slow"
                     )),
                 };
-                Err(WaitError { last_error: waited, lost: error.lost.max(untold), ..error }.into())
+                Err(FlushError(WaitError { last_error: waited, lost: error.lost.max(untold), ..error }))
             }
         }
     }
@@ -255,12 +255,6 @@ impl FlushError {
     /// before that nothing reported. [`Stats::spans_lost`] has the reasons.
     pub fn spans_lost(&self) -> u64 {
         self.0.lost
-    }
-}
-
-impl From<WaitError> for FlushError {
-    fn from(error: WaitError) -> Self {
-        FlushError(error)
     }
 }
 

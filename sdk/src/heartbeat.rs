@@ -49,17 +49,13 @@ pub(crate) struct Heart {
 /// A key's roots: seen and kept.
 type Counts = [u64; 2];
 
-fn counts(stats: &KeyStats) -> Counts {
-    [stats.seen, stats.kept]
-}
-
 impl Default for Heart {
     fn default() -> Self {
         Heart {
             process: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
             beats: 0,
             scope: Arc::new(own_scope()),
-            totals: KeyTotals::new(counts),
+            totals: KeyTotals::new(|stats| [stats.seen, stats.kept]),
         }
     }
 }

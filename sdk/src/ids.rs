@@ -21,14 +21,10 @@ thread_local!(static GENERATOR: RefCell<Option<SmallRng>> = const { RefCell::new
 
 /// The source of ids: ours, or the user's.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Ids {
-    #[default]
-    Random,
-    Custom {
-        ids: Arc<dyn IdGenerator>,
-        /// Whether the low 56 bits of its trace ids are random.
-        is_random: bool,
-    },
+pub(crate) struct Ids {
+    pub(crate) custom: Option<Arc<dyn IdGenerator>>,
+    /// Whether the low 56 bits of the user's trace ids are random.
+    pub(crate) is_random: bool,
 }
 
 /// The `random` flag of W3C Trace Context level 2: the low 56 bits of the trace id are random.
@@ -37,46 +33,30 @@ pub(crate) const RANDOM: TraceFlags = TraceFlags::new(2);
 impl Ids {
     #[inline]
     pub(crate) fn new_trace_id(&self) -> TraceId {
-        match self {
-            Ids::Random => RandomIds.new_trace_id(),
-            Ids::Custom { ids, .. } => {
-                let id = guarded(|| ids.new_trace_id(), || RandomIds.new_trace_id());
-                if id == TraceId::INVALID { RandomIds.new_trace_id() } else { id }
-            }
-        }
+        let own = self.custom.as_ref().and_then(|ids| guarded(|| ids.new_trace_id()));
+        own.filter(|id| *id != TraceId::INVALID).unwrap_or_else(|| RandomIds.new_trace_id())
+    }
+
+    #[inline]
+    pub(crate) fn new_span_id(&self) -> SpanId {
+        let own = self.custom.as_ref().and_then(|ids| guarded(|| ids.new_span_id()));
+        own.filter(|id| *id != SpanId::INVALID).unwrap_or_else(|| RandomIds.new_span_id())
     }
 
     /// The flags of a trace that begins with an id of this source.
     #[inline]
     pub(crate) fn flags(&self) -> TraceFlags {
-        match self {
-            Ids::Random | Ids::Custom { is_random: true, .. } => RANDOM,
-            Ids::Custom { .. } => TraceFlags::default(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn new_span_id(&self) -> SpanId {
-        match self {
-            Ids::Random => RandomIds.new_span_id(),
-            Ids::Custom { ids, .. } => {
-                let id = guarded(|| ids.new_span_id(), || RandomIds.new_span_id());
-                if id == SpanId::INVALID { RandomIds.new_span_id() } else { id }
-            }
-        }
+        if self.custom.is_none() || self.is_random { RANDOM } else { TraceFlags::default() }
     }
 }
 
 thread_local!(static IN_GENERATOR: Cell<bool> = const { Cell::new(false) });
 
-/// A panic of the user's generator must not unwind into the service, so the span gets a random id
-/// instead. A span that the generator itself makes gets one too, because it would call the
-/// generator again.
-fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
-    match ReentryGuard::enter(&IN_GENERATOR) {
-        Some(_guard) => caught(f, |_| instead()),
-        None => instead(),
-    }
+/// An id of the user's generator; `None` if it panics, which must not unwind into the service, or
+/// if this thread is running it already: a span that it makes itself would call it again.
+fn guarded<T>(f: impl FnOnce() -> T) -> Option<T> {
+    let _guard = ReentryGuard::enter(&IN_GENERATOR)?;
+    caught(|| Some(f()), |_| None)
 }
 
 /// A random number other than 0, because OpenTelemetry's ids of 0 are invalid.

@@ -197,15 +197,13 @@ impl Key {
         (name, place): (&str, usize),
         f: impl FnOnce(&str) -> T,
     ) -> T {
-        let (_, template) = known;
-        let mut memory = FOLDED.try_with(Cell::take).unwrap_or_default();
-        if template.fold(name, &mut memory) {
-            let result = f(&memory);
-            let _ = FOLDED.try_with(|folded| folded.set(memory));
-            return result;
-        }
-        let _ = UNFOLDED.try_with(|places| places[place].set(Some(known)));
-        f(name)
+        Self::with_memory(|memory| {
+            if known.1.fold(name, memory) {
+                return f(memory);
+            }
+            let _ = UNFOLDED.try_with(|places| places[place].set(Some(known)));
+            f(name)
+        })
     }
 
     /// The key of `root`, written to `out` unless the name itself is the key.

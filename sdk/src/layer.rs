@@ -41,7 +41,7 @@ pub struct AstracerLayer {
 /// are lost, and counted, when the old layer is dropped.
 impl Clone for AstracerLayer {
     fn clone(&self) -> Self {
-        let core = self.core.as_ref().map(|core| core.beside());
+        let core = self.core.as_ref().map(|core| core.beside(false));
         AstracerLayer::new(core).with_max_level(self.max_level)
     }
 }

@@ -105,25 +105,22 @@ impl Rules {
         self.is_capped
     }
 
+    /// `boosting` is the boost of the key that is in progress. An operator's override goes before
+    /// it.
     #[inline]
-    pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
-        if self.is_plain { self.sampler.decide(request) } else { self.decide_specially(request, None) }
-    }
-
-    /// Decides while a boost of the key is in progress. An operator's override goes before it.
-    #[cold]
-    pub(crate) fn decide_boosted(&self, boosting: &Boosting<'_>, request: &Request<'_>) -> Decision {
-        self.decide_specially(request, Some(boosting))
+    pub(crate) fn decide(&self, request: &Request<'_>, boosting: Option<Boosting<'_>>) -> Decision {
+        match boosting {
+            None if self.is_plain => self.sampler.decide(request),
+            boosting => self.decide_specially(request, boosting),
+        }
     }
 
     #[cold]
-    fn decide_specially(&self, request: &Request<'_>, boosting: Option<&Boosting<'_>>) -> Decision {
-        let decision = match self.overrides.get(request.key) {
-            Some(forced) if request.now < forced.until => self.sampler.decide_by(forced.by, request),
-            _ => match boosting {
-                Some(boosting) => self.sampler.decide_boosted(boosting, request),
-                None => self.sampler.decide(request),
-            },
+    fn decide_specially(&self, request: &Request<'_>, boosting: Option<Boosting<'_>>) -> Decision {
+        let decision = match (self.overrides.get(request.key), boosting) {
+            (Some(forced), _) if request.now < forced.until => self.sampler.decide_by(forced.by, request),
+            (_, Some(boosting)) => self.sampler.decide_boosted(&boosting, request),
+            (_, None) => self.sampler.decide(request),
         };
         if let Some(dry_run) = &self.dry_run {
             let other = dry_run.sampler.decide(request);

@@ -262,16 +262,6 @@ pub(crate) fn innermost_of_all(owner: u64) -> Option<CurrentSpan> {
     here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
-/// The entry and the context of the innermost item of all owners, if it is this owner's and its
-/// trace is kept.
-#[inline]
-pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
-    here(|here| {
-        let is_kept = here.owner.get() == owner && !here.is_dropped.get();
-        is_kept.then(|| (here.entry.get(), here.context.get()))
-    })
-}
-
 /// An item of the stack, as it is searched.
 #[derive(Clone, Copy)]
 struct Item {

@@ -60,7 +60,7 @@ pub struct AstracerSubscriber {
 
 impl AstracerSubscriber {
     pub(crate) fn new(layer: &AstracerLayer) -> Self {
-        let layer = AstracerLayer::new(layer.core().map(Core::with_own_ids));
+        let layer = AstracerLayer::new(layer.core().map(|core| core.beside(true)));
         AstracerSubscriber { layer, dispatch: OnceLock::new() }
     }
 

@@ -19,7 +19,6 @@ mod entry;
 mod handles;
 #[cfg(all(test, loom))]
 mod loom_models;
-mod occupancy;
 mod own;
 mod unrecorded;
 
@@ -70,18 +69,11 @@ const PAGES: usize = 64;
 const FIRST_PAGE: u64 = 32;
 
 impl Table {
-    /// A table for a registry's ids. It charges the bytes of its entries to `budget`.
-    pub(crate) fn new(budget: Arc<MemoryBudget>) -> Self {
-        let shards = Box::new([const { OnceLock::new() }; SHARDS]);
-        Self::with(Entries::BySlab(shards), budget)
-    }
-
-    /// A table that makes the ids.
-    pub(crate) fn with_own_ids(budget: Arc<MemoryBudget>) -> Self {
-        Self::with(Entries::Own(OwnEntries::new()), budget)
-    }
-
-    fn with(entries: Entries, budget: Arc<MemoryBudget>) -> Self {
+    /// A table for a registry's ids, or one that makes the ids. It charges the bytes of its entries
+    /// to `budget`.
+    pub(crate) fn new(budget: Arc<MemoryBudget>, makes_ids: bool) -> Self {
+        let by_slab = || Entries::BySlab(Box::new([const { OnceLock::new() }; SHARDS]));
+        let entries = if makes_ids { Entries::Own(OwnEntries::new()) } else { by_slab() };
         Table { entries, budget, refused: Refused::default() }
     }
 
@@ -246,7 +238,7 @@ mod tests {
         let ids: Vec<u64> = own.into_iter().chain(other).collect();
         let places: HashSet<_> = ids.iter().map(|id| Table::locate(*id)).collect();
         assert_eq!(places.len(), ids.len());
-        let table = Table::new(MemoryBudget::new(usize::MAX));
+        let table = Table::new(MemoryBudget::new(usize::MAX), false);
         assert!(ids.iter().all(|id| table.take(Some(*id), Use::Roots).is_some()));
         assert!(ids.iter().all(|id| table.find(*id).is_some_and(|entry| entry.id() == *id)));
         let entries = table.budget.used() / size_of::<Entry>();
@@ -257,7 +249,7 @@ mod tests {
     fn the_budget_holds_and_a_taken_entry_is_not_taken_again() {
         let page = FIRST_PAGE as usize * size_of::<Entry>();
         let budget = MemoryBudget::new(page);
-        let table = Table::new(budget.clone());
+        let table = Table::new(budget.clone(), false);
         assert!(table.take(Some(1), Use::Roots).is_none(), "a tenth is left to children");
         let take = |id| table.take(Some(id), Use::Entries);
         for id in 1..=FIRST_PAGE {

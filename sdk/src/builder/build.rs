@@ -91,7 +91,7 @@ impl Builder {
             }
         }
         start_keepers(&shared)?;
-        let core = shared.destination.is_some().then(|| Core::new(shared.clone()));
+        let core = shared.destination.is_some().then(|| Core::new(shared.clone(), false));
         Ok(self.astracer(core, Some(shared)))
     }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use astracer_samplers::{Config, Probability, Ratio};
+use astracer_samplers::{Config, ConfigError, Probability, Ratio};
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
@@ -149,68 +149,57 @@ impl Builder {
         const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
         let Some(name) = get(SAMPLER) else { return self };
         let argument = get(ARGUMENT);
-        let ratio = |argument: Option<&str>| match argument {
-            None => Ok(1.0),
-            Some(text) => {
-                text.parse::<f64>().map_err(|_| format!("`{text}` is not a number; write for example 0.1"))
-            }
-        };
-        let set = |builder: Self, config, parents| builder.with_sampler(config).with_parent_decision(parents);
         // "Enum values SHOULD be interpreted in a case-insensitive manner" (OpenTelemetry
         // specification, "Enum").
-        match &*name.trim().to_ascii_lowercase() {
-            "always_on" => set(self, Config::Always, ParentDecision::Ignore),
-            "always_off" => set(self, Config::Never, ParentDecision::Ignore),
-            "parentbased_always_on" => set(self, Config::Always, ParentDecision::Respect),
-            "parentbased_always_off" => set(self, Config::Never, ParentDecision::Respect),
-            name @ ("traceidratio" | "parentbased_traceidratio") => {
-                let parents =
-                    if name == "traceidratio" { ParentDecision::Ignore } else { ParentDecision::Respect };
-                match ratio(argument.as_deref().map(str::trim)).and_then(ratio_config) {
-                    Ok(config) => set(self, config, parents),
-                    Err(message) => self.with_fault(Origin::Variable(ARGUMENT), message),
-                }
-            }
-            "astracer" => match argument.map(|text| text.parse::<Config>()) {
-                None => set(self, default_sampler(), ParentDecision::Respect),
-                Some(Ok(config)) => set(self, config, ParentDecision::Respect),
-                Some(Err(error)) => self.with_fault(Origin::Variable(ARGUMENT), error.to_string()),
+        let lower = name.trim().to_ascii_lowercase();
+        let config = match &*lower {
+            "always_on" | "parentbased_always_on" => Ok(Config::Always),
+            "always_off" | "parentbased_always_off" => Ok(Config::Never),
+            "traceidratio" | "parentbased_traceidratio" => ratio_config(argument.as_deref().unwrap_or("1")),
+            "astracer" => match argument {
+                None => Ok(default_sampler()),
+                Some(text) => text.parse().map_err(|error: ConfigError| error.to_string()),
             },
-            "astracer_file" => match argument {
-                Some(path) => {
-                    let path = path.trim();
-                    #[cfg_attr(
-                        not(feature = "parameters"),
-                        expect(unused_variables, reason = "no file is read")
-                    )]
-                    let watches = self.read(WATCH, "true", get, boolean).unwrap_or(true);
-                    match std::fs::File::open(path) {
-                        Ok(_) => {
-                            self.parents = ParentDecision::Respect;
-                            #[cfg(feature = "parameters")]
-                            if watches {
-                                return self.with_watched_parameters_file(path);
-                            }
-                            self.with_parameters_file(path)
-                        }
-                        Err(error) => self
-                            .with_fault(Origin::Variable(ARGUMENT), format!("cannot open `{path}`: {error}")),
-                    }
-                }
-                None => self.with_fault(
-                    Origin::Variable(ARGUMENT),
-                    "not set; give the path of a parameters file".to_owned(),
-                ),
-            },
+            "astracer_file" => return self.file_variable(ARGUMENT, argument, get),
             _ => {
                 let known = "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
                              parentbased_traceidratio, astracer, astracer_file";
-                self.with_fault(
-                    Origin::Variable(SAMPLER),
-                    format!("unknown sampler `{}`: use one of {known}", name.trim()),
-                )
+                let message = format!("unknown sampler `{}`: use one of {known}", name.trim());
+                return self.with_fault(Origin::Variable(SAMPLER), message);
             }
+        };
+        let asks_always = matches!(&*lower, "always_on" | "always_off" | "traceidratio");
+        match config {
+            Ok(config) => {
+                self.parents = if asks_always { ParentDecision::Ignore } else { ParentDecision::Respect };
+                self.with_sampler(config)
+            }
+            Err(message) => self.with_fault(Origin::Variable(ARGUMENT), message),
         }
+    }
+
+    /// Takes the path of a parameters file from this variable.
+    fn file_variable(
+        mut self,
+        variable: &'static str,
+        path: Option<String>,
+        get: impl Fn(&'static str) -> Option<String>,
+    ) -> Self {
+        let Some(path) = path else {
+            let message = "not set; give the path of a parameters file".to_owned();
+            return self.with_fault(Origin::Variable(variable), message);
+        };
+        let path = path.trim();
+        let _watches = self.read(WATCH, "true", get, boolean).unwrap_or(true);
+        if let Err(error) = std::fs::File::open(path) {
+            return self.with_fault(Origin::Variable(variable), format!("cannot open `{path}`: {error}"));
+        }
+        self.parents = ParentDecision::Respect;
+        #[cfg(feature = "parameters")]
+        if _watches {
+            return self.with_watched_parameters_file(path);
+        }
+        self.with_parameters_file(path)
     }
 
     fn limit_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
@@ -311,7 +300,9 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     whole(text).map(|millis| Duration::from_millis(u64::from(millis)))
 }
 
-fn ratio_config(ratio: f64) -> Result<Config, String> {
+fn ratio_config(text: &str) -> Result<Config, String> {
+    let text = text.trim();
+    let ratio: f64 = text.parse().map_err(|_| format!("`{text}` is not a number; write for example 0.1"))?;
     let probability =
         Probability::new(ratio).ok_or_else(|| format!("`{ratio}` is not a ratio: it must be from 0 to 1"))?;
     if probability == Probability::ZERO {

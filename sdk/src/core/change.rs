@@ -170,18 +170,6 @@ impl Core {
         }
     }
 
-    /// The context of a started span, if it has an entry.
-    pub(crate) fn context_of(&self, id: &Id) -> Option<Context> {
-        self.context(self.find(id)?)
-    }
-
-    /// Starts a span, and decides it if it is a local root.
-    pub(crate) fn start(&self, id: &Id) {
-        if let Some(entry) = self.find(id) {
-            self.started(entry);
-        }
-    }
-
     /// The span behind the OpenTelemetry API, in any context mode; `None` unless it is recorded or
     /// may still be.
     pub(crate) fn live_span(&self, id: &Id) -> Option<LiveSpan> {

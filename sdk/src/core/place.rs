@@ -116,21 +116,21 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     if core.is_closed() || !attributes.is_contextual() {
         return None;
     }
-    let (above, context) = stack::kept_here(core.number())?;
+    let inside = stack::innermost_of_all(core.number()).filter(|inside| !inside.is_dropped)?;
     let base = if core.context_mode() == ContextMode::Off {
         // Contexts do not identify our spans here.
-        if core.has_attached_parent(context) {
+        if core.has_attached_parent(inside.context) {
             return None;
         }
         0
     } else {
         let here = Here::now();
-        if here.is_suppressed || here.has_values || here.span_id != context {
+        if here.is_suppressed || here.has_values || here.span_id != inside.context {
             return None;
         }
         BASE_CURRENT
     };
-    Some((core.find_id(above)?, base))
+    Some((core.find_id(inside.entry)?, base))
 }
 
 /// The place of a new span.

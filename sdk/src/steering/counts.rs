@@ -82,18 +82,12 @@ impl CarriedCounts {
     /// sampler counts in the same table.
     pub(super) fn fold(&mut self) {
         for mut sampler in std::mem::take(&mut self.retired) {
-            if Arc::get_mut(&mut sampler).is_some_and(Sampler::is_alone) {
-                self.carry(&sampler);
-            } else {
+            if !Arc::get_mut(&mut sampler).is_some_and(Sampler::is_alone) {
                 self.retired.push(sampler);
+            } else if let Some(snapshot) = sampler.snapshot() {
+                add(&snapshot, &mut self.keys, &mut self.others, CARRIED_MAX);
             }
         }
-    }
-
-    fn carry(&mut self, sampler: &Sampler) {
-        let Some(snapshot) = sampler.snapshot() else { return };
-        let CarriedCounts { keys, others, .. } = self;
-        add(&snapshot, keys, others, CARRIED_MAX);
     }
 }
 

@@ -159,8 +159,7 @@ pub(crate) struct Entry {
     fate: AtomicU8,
     /// The number of enters; stops counting at 2.
     entered: AtomicU8,
-    /// The number of threads inside, and since when: see
-    /// [`Occupancy`](super::occupancy::Occupancy).
+    /// The number of threads inside, and since when: see [`inside`].
     occupancy: AtomicU64,
     /// Ticks during which at least one thread was inside, up to the time in `occupancy`.
     busy: AtomicU64,
