@@ -106,7 +106,7 @@ impl Handle {
         let began = Instant::now();
         shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
         let ticket = shared.queue.ask_flush();
-        let flushed = shared.queue.wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()));
+        let flushed = shared.queue.wait(ticket, timeout.saturating_sub(began.elapsed()));
         flushed.map_err(|error| {
             shared.reports.told(error.lost, &shared.stats().spans_lost);
             FlushError(explained(error, shared))
@@ -194,7 +194,7 @@ fn end(shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
         queue.end_by(deadline);
     }
     shared.close(deadline.map_or(Patience::Full, Patience::Until));
-    let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
+    let ended = queue.wait(ticket, timeout.saturating_sub(began.elapsed()));
     if let (Err(WaitError { timed_out: true, .. }), Some(destination)) = (&ended, &shared.destination) {
         // Asked before the exporter stops waiting: the error names the server.
         let waiting = destination
@@ -204,7 +204,7 @@ fn end(shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
         // An export may last for minutes while the destination is down. The thread that runs it
         // cannot interrupt it, so this thread shuts the exporter down.
         let _ = destination.shut_down(Duration::ZERO);
-        let late = match queue.wait_for_end(ticket, COUNTING) {
+        let late = match queue.wait(ticket, COUNTING) {
             Err(late) => late,
             Ok(()) => WaitError { timed_out: true, left: 0, lost: 0, last_error: None },
         };

@@ -26,6 +26,9 @@ pub struct Clock {
 /// A reading of the counter. 0 means "never": the counter has passed it before the first span.
 pub type Ticks = u64;
 
+/// Ticks whose time is known precisely enough to convert others.
+const SAMPLE: Ticks = 1 << 40;
+
 impl Default for Clock {
     fn default() -> Self {
         Self::system()
@@ -63,17 +66,9 @@ impl Clock {
     /// The number of ticks in a duration.
     pub fn ticks_of(&self, duration: Duration) -> Ticks {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        // The counter only converts ticks to nanoseconds, so search for the inverse.
-        let (mut low, mut high) = (0, Ticks::MAX >> 1);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.nanos_between(0, middle) < nanos {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        // The counter only converts ticks to nanoseconds, in proportion.
+        let ticks = u128::from(nanos) * u128::from(SAMPLE) / u128::from(self.nanos_between(0, SAMPLE).max(1));
+        Ticks::try_from(ticks).unwrap_or(Ticks::MAX).min(Ticks::MAX >> 1)
     }
 
     #[inline]

@@ -28,23 +28,20 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use astracer_samplers::tail::{
-    Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, Tail, TailSampler,
-};
+use astracer_samplers::tail::{Decided, Exemplar, KeyNumber, Policy, Severity, Tail, TailSampler};
 use astracer_samplers::{Allowance, Meter, Nanos, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
-pub use self::announcement::Announcement;
-use self::announcement::Announcements;
+pub use self::announcement::{Announcement, Announcements};
 pub use self::own_policy::{Function, OwnPolicy};
 use self::policy_view::PolicyView;
 use self::ring::{Arrivals, Ring, WayOut};
 use self::status::TraceStatus;
-use self::troubled::Troubled;
+pub use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
 use crate::export::{Patience, Queue};
-use crate::held_logs::{Holds, Watchers};
+use crate::held_logs::Watchers;
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
 use crate::record::{Buffer, Header, KeepReason};
@@ -61,18 +58,18 @@ pub struct LateTraces {
     parts: Parts,
     ring: Ring,
     clock: Clock,
-    counters: Arc<Counters>,
+    pub counters: Arc<Counters>,
     queue: Arc<Queue>,
     /// Whether a policy needs call-tree shapes.
     is_shaped: bool,
     /// Whether a policy keeps traces for a warning in them.
     wants_warnings: bool,
     /// Whether a policy decides by outcome alone, so that traces may get weights.
-    weighs: bool,
-    announced: Announcements,
+    pub weighs: bool,
+    pub announced: Announcements,
     /// The log layers that hold events of undecided traces.
-    logs: Watchers,
-    troubled: Troubled,
+    pub logs: Watchers,
+    pub troubled: Troubled,
     callers: Meter,
     callers_rate: Option<Allowance>,
     /// Set once the service was warned that another SDK records some roots.
@@ -183,13 +180,8 @@ impl LateTraces {
 
     /// The names of reasons, indexed by [`KeepReason::index`].
     pub fn reasons(sampler: &TailSampler) -> Arc<[Box<str>]> {
-        let policies = sampler.rules().map(|rule| rule.policy.reason().to_owned());
-        ["hand", "caller"]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(policies)
-            .map(String::into_boxed_str)
-            .collect()
+        let policies = sampler.rules().map(|rule| rule.policy.reason());
+        ["hand", "caller"].into_iter().chain(policies).map(Box::from).collect()
     }
 
     /// Handles the end of a provisional trace's root. The caller holds no lock.
@@ -328,11 +320,6 @@ impl LateTraces {
         header.is_reweighed = true;
     }
 
-    /// Whether traces may get weights by their outcome.
-    pub fn weighs(&self) -> bool {
-        self.weighs
-    }
-
     fn view<'a>(&'a self, trace: &'a ProvisionalTrace) -> TailTrace<'a> {
         TailTrace {
             spans: trace.buffer.view(&trace.header),
@@ -366,8 +353,8 @@ impl LateTraces {
         patience: Patience,
     ) {
         match by {
-            KeepReason::HAND => self.tally(Tally::KeptByHand, 1),
-            KeepReason::CALLER => self.tally(Tally::KeptByCaller, 1),
+            KeepReason::HAND => self.counters.tally(Tally::KeptByHand, 1),
+            KeepReason::CALLER => self.counters.tally(Tally::KeptByCaller, 1),
             _ => {}
         }
         // A trace whose root is still open has no duration yet.
@@ -384,11 +371,6 @@ impl LateTraces {
         if let Some(root) = root.filter(|_| is_taken) {
             self.note_kept(trace.key, root, (trace.opened, trace.duration));
         }
-    }
-
-    /// Notifies `holds` of the traces that are kept or given up from now on.
-    pub fn watch(&self, holds: &Arc<Holds>) {
-        self.logs.add(holds);
     }
 
     /// Grows `reservation`, evicting the oldest traces of the lowest value if necessary.
@@ -466,25 +448,6 @@ impl LateTraces {
         found
     }
 
-    /// Notes that a trace went wrong here or in a called process, so that this process's caller
-    /// hears of it.
-    pub fn note_trouble(&self, trace_id: TraceId) {
-        self.troubled.note(trace_id);
-    }
-
-    pub fn is_troubled(&self, trace_id: TraceId) -> bool {
-        self.troubled.has(trace_id)
-    }
-
-    /// The traces that were kept late after the first `known` of them, `most` at most.
-    pub fn announcement_after(&self, known: u64, most: usize) -> Announcement {
-        self.announced.after(known, most)
-    }
-
-    pub fn tally(&self, of: Tally, more: u64) {
-        self.counters.tally(of, more);
-    }
-
     pub fn was_kept(&self, trace_id: TraceId) -> bool {
         matches!(self.ring.status(trace_id), Some(TraceStatus::Kept(_)))
     }
@@ -492,7 +455,7 @@ impl LateTraces {
     /// Whether a caller may request one more trace. A refusal is counted.
     pub fn admits_caller(&self, now: Nanos) -> bool {
         let admits = self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now));
-        self.tally(Tally::RefusedCallers, u64::from(!admits));
+        self.counters.tally(Tally::RefusedCallers, u64::from(!admits));
         admits
     }
 
@@ -515,10 +478,6 @@ impl LateTraces {
         kept
     }
 
-    pub fn outcomes(&self) -> Vec<KeyOutcomes> {
-        self.sampler().outcomes()
-    }
-
     /// Adds the counts kept here to those of the counters.
     pub fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
         TailStats {
@@ -538,7 +497,7 @@ impl LateTraces {
     pub fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
         let trace = traces.take_provisional(began, key);
         if trace == TraceRef::NONE {
-            self.tally(Tally::WithoutSlot, 1);
+            self.counters.tally(Tally::WithoutSlot, 1);
             return None;
         }
         Some(trace)

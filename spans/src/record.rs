@@ -20,7 +20,7 @@ mod view;
 pub use self::attribute::{Attribute, ERROR, Value, is_error};
 pub use self::batch::Batch;
 pub use self::body::Body;
-pub use self::buffer::{Buffer, Ends};
+pub use self::buffer::Buffer;
 pub use self::event::{Event, EventName, EventTime};
 pub use self::fields::Fields;
 pub use self::header::{Header, KeepReason};

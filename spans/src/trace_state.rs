@@ -51,12 +51,10 @@ impl State {
 
     /// A state with only a weight.
     pub fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
-        match (threshold, randomness) {
-            (None, None) => State::EMPTY,
-            (threshold, randomness) => {
-                Repr::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
-            }
+        if threshold.is_none() && randomness.is_none() {
+            return State::EMPTY;
         }
+        Repr::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
     }
 
     /// This state with OpenTelemetry's member replaced and moved to the front, or removed if
@@ -127,7 +125,7 @@ impl State {
         match self.0.as_deref() {
             None => String::new(),
             Some(Repr::Weight(weight)) => {
-                let value = OtMember::of_numbers(weight.threshold, weight.randomness).value();
+                let value = weight.value();
                 if value.is_empty() { value } else { format!("{OT}={value}") }
             }
             Some(Repr::List(state)) => state.header(),
@@ -145,10 +143,13 @@ impl State {
 }
 
 impl Weight {
+    fn value(&self) -> String {
+        OtMember::of_numbers(self.threshold, self.randomness).value()
+    }
+
     fn made(&self) -> TraceState {
-        let member = OtMember::of_numbers(self.threshold, self.randomness);
         // The value follows the grammar, so this does not fail.
-        TraceState::NONE.insert(OT, member.value()).unwrap_or_default()
+        TraceState::NONE.insert(OT, self.value()).unwrap_or_default()
     }
 }
 

@@ -54,7 +54,7 @@ impl Core {
     /// Notifies `holds` of what becomes of traces that are decided by their outcome.
     pub(crate) fn watch_late(&self, holds: &Arc<Holds>) {
         if let Some(late) = &self.shared.late {
-            late.watch(holds);
+            late.logs.add(holds);
         }
     }
 

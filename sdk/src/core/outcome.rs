@@ -63,7 +63,7 @@ impl Core {
     #[inline(never)]
     fn weigh_kept(&self, late: &LateTraces, decision: &mut RootDecision, key: KeyNumber, began: Ticks) {
         let now = self.shared.decider.decision_time(began);
-        if !late.weighs() || !late.sampler().would_record(key, now) {
+        if !late.weighs || !late.sampler().would_record(key, now) {
             decision.weighing = Weighing::Never;
         }
     }
@@ -110,7 +110,7 @@ impl Core {
         let now = || self.shared.decider.now();
         let is_troubled = late.sampler().count_when(key, thread::number() as usize, &ended, now);
         if is_troubled {
-            late.note_trouble(trace_id);
+            late.troubled.note(trace_id);
         }
     }
 
@@ -151,7 +151,7 @@ impl Core {
         }
         // Read before the trace leaves with its root.
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
-        let by_hand = body.as_deref().and_then(Body::ended_by_hand);
+        let by_hand = body.as_deref().and_then(|body| body.detail.ended_by_hand);
         let nanos = || shared.decider.clock().duration(entry.began(), at, by_hand);
         let root = is_root.then(|| (entry.trace_id(), record.span_id));
         if entry.fate() == Fate::Kept {
@@ -210,7 +210,7 @@ impl Core {
         let Some(late) = self.shared.late.as_ref().filter(|late| late.sampler().boosts_keys()) else {
             return;
         };
-        late.note_trouble(trace_id);
+        late.troubled.note(trace_id);
         let key = stack::find_entry(self.number(), |inside| {
             let entry = self.find_id(inside.entry)?;
             entry.root_key().filter(|_| entry.trace_id() == trace_id)

@@ -67,10 +67,10 @@ impl Handle {
                 }
                 // `admits_caller` has counted it.
                 Some(_) => {}
-                None => late.tally(Tally::RefusedCallers, 1),
+                None => late.counters.tally(Tally::RefusedCallers, 1),
             }
         }
-        late.tally(Tally::RefusedCallers, ids.count() as u64);
+        late.counters.tally(Tally::RefusedCallers, ids.count() as u64);
         accepted
     }
 
@@ -79,14 +79,14 @@ impl Handle {
     /// number of traces that are left out. For announcing them to other processes, which call
     /// [`Handle::keep_for_caller`].
     pub fn announcement_after(&self, known: u64) -> Announcement {
-        self.late().map(|(_, late)| late.announcement_after(known, IDS_MAX)).unwrap_or_default()
+        self.late().map(|(_, late)| late.announced.after(known, IDS_MAX)).unwrap_or_default()
     }
 
     /// Counts traces that are not announced to another process, in
     /// [`TailStats::unannounced`](crate::TailStats::unannounced).
     pub fn count_unannounced(&self, traces: u64) {
         if let Some((_, late)) = self.late() {
-            late.tally(Tally::Unannounced, traces);
+            late.counters.tally(Tally::Unannounced, traces);
         }
     }
 
@@ -98,7 +98,7 @@ impl Handle {
     /// Whether a trace went wrong here or in a called process a moment ago, and callers are to be
     /// told, because keys are boosted ([`Boost`](crate::Boost)).
     pub fn reports_trouble(&self, trace_id: TraceId) -> bool {
-        self.late().is_some_and(|(_, late)| late.sampler().boosts_keys() && late.is_troubled(trace_id))
+        self.late().is_some_and(|(_, late)| late.sampler().boosts_keys() && late.troubled.has(trace_id))
     }
 
     /// Notes that a called process reported that this trace went wrong there. This process's caller
@@ -130,7 +130,7 @@ impl Handle {
     /// Calls, errors and durations of all local roots since the start, including dropped ones,
     /// sorted by key. Empty unless traces are kept late.
     pub fn outcomes(&self) -> Vec<KeyOutcomes> {
-        self.late().map(|(_, late)| late.outcomes()).unwrap_or_default()
+        self.late().map(|(_, late)| late.sampler().outcomes()).unwrap_or_default()
     }
 }
 

@@ -77,12 +77,10 @@ impl Texts {
         let mut last = 0;
         for trace in batches.iter().flat_map(|batch| batch.each()) {
             texts.states.push(trace.header.state.header());
-            for record in trace
-                .records
-                .iter()
-                .filter(|record| record.thread != std::mem::replace(&mut last, record.thread))
-            {
-                texts.threads.note(record.thread);
+            for record in trace.records {
+                if record.thread != std::mem::replace(&mut last, record.thread) {
+                    texts.threads.note(record.thread);
+                }
             }
         }
         texts

@@ -139,7 +139,7 @@ impl World {
     #[track_caller]
     fn check_flushes(&mut self) {
         for flush in self.flushes.iter_mut().filter(|flush| !flush.is_done) {
-            match self.queue.wait_for_flush(flush.ticket, Duration::ZERO) {
+            match self.queue.wait(flush.ticket, Duration::ZERO) {
                 Err(WaitError { timed_out: true, left, .. }) => assert!(left > 0, "no spans are left"),
                 Ok(()) | Err(_) => flush.is_done = true,
             }
@@ -259,13 +259,13 @@ fn a_flush_waits_for_every_export_before_it() {
     }
     let ticket = world.queue.ask_flush();
     world.end_trace(1, 0);
-    let left = |world: &World| world.queue.wait_for_flush(ticket, Duration::ZERO).map_err(|error| error.left);
+    let left = |world: &World| world.queue.wait(ticket, Duration::ZERO).map_err(|error| error.left);
     assert_eq!(left(&world), Err(3));
     world.complete(2, true);
     world.complete(0, true);
     assert_eq!(left(&world), Err(1));
     world.complete(0, false);
-    let error = world.queue.wait_for_flush(ticket, Duration::ZERO).unwrap_err();
+    let error = world.queue.wait(ticket, Duration::ZERO).unwrap_err();
     assert_eq!((error.timed_out, error.left, error.lost), (false, 0, 1));
 }
 
@@ -281,7 +281,7 @@ fn any_number_of_flushes_may_be_asked_for() {
     world.take();
     tickets.extend(ask(&mut world));
     let done = |world: &World| {
-        let is_done = |ticket: &&Ticket| world.queue.wait_for_flush(**ticket, Duration::ZERO).is_ok();
+        let is_done = |ticket: &&Ticket| world.queue.wait(**ticket, Duration::ZERO).is_ok();
         tickets.iter().filter(is_done).count()
     };
     world.complete(0, true);

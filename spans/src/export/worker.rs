@@ -130,20 +130,20 @@ impl Worker {
         let mut spans = Vec::with_capacity(batches.iter().map(|batch| batch.spans()).sum());
         let (mut scratch, mut refused) = (Scratch::default(), Counted::default());
         // Parts of one trace that follow each other are admitted together.
-        let mut part = Part::default();
+        let (mut start, mut counted) = (0, Counted::default());
         let mut traces = texts.traces(batches).peekable();
         while let Some((trace, state)) = traces.next() {
             self.converter.convert((trace, state), texts, &mut scratch, &mut spans);
-            part.counted += trace.counted();
+            counted += trace.counted();
             let header = trace.header;
             if traces.peek().is_some_and(|(next, _)| next.header.trace_id == header.trace_id) {
                 continue;
             }
-            if !self.workers.admits(header.trace_id, header.kept_by.is_late(), &spans[part.start..]) {
-                spans.truncate(part.start);
-                refused += part.counted;
+            if !self.workers.admits(header.trace_id, header.kept_by.is_late(), &spans[start..]) {
+                spans.truncate(start);
+                refused += counted;
             }
-            part = Part { start: spans.len(), ..Part::default() };
+            (start, counted) = (spans.len(), Counted::default());
         }
         (spans, refused)
     }
@@ -162,13 +162,6 @@ impl Worker {
         let accepted = caught(send, |_| 0);
         self.workers.queue.heartbeat_sent(accepted, all.saturating_sub(accepted));
     }
-}
-
-/// The spans of one trace in a batch.
-#[derive(Default)]
-struct Part {
-    start: usize,
-    counted: Counted,
 }
 
 impl Workers {

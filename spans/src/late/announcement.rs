@@ -9,8 +9,9 @@ use crate::sync::{Mutex, lock};
 /// The number of recent traces that can still be announced; older ones are dropped.
 const REMEMBERED: usize = 64;
 
+/// The traces that were kept late, in order.
 #[derive(Debug, Default)]
-pub(super) struct Announcements(Mutex<Last>);
+pub struct Announcements(Mutex<Last>);
 
 #[derive(Debug, Default)]
 struct Last {
@@ -30,7 +31,7 @@ impl Announcements {
     }
 
     /// The traces that were added after the first `known` ones: the latest, up to `most`.
-    pub(super) fn after(&self, known: u64, most: usize) -> Announcement {
+    pub fn after(&self, known: u64, most: usize) -> Announcement {
         let last = lock(&self.0);
         let new = last.all.saturating_sub(known);
         let (mut ids, mut others) = (Vec::new(), Vec::new());

@@ -12,7 +12,7 @@ const PLACES: usize = 1_024;
 /// an earlier one in its place, so its caller may not hear of one in a flood of errors; a boost
 /// needs only one of them. Relaxed, because a word publishes no other memory.
 #[derive(Debug)]
-pub(super) struct Troubled(Box<[AtomicU64]>);
+pub struct Troubled(Box<[AtomicU64]>);
 
 impl Default for Troubled {
     fn default() -> Self {
@@ -29,12 +29,14 @@ impl Troubled {
         &self.0[low as usize % PLACES]
     }
 
-    pub(super) fn note(&self, trace_id: TraceId) {
+    /// Notes that a trace went wrong here or in a called process, so that this process's caller
+    /// hears of it.
+    pub fn note(&self, trace_id: TraceId) {
         let low = low(trace_id);
         self.place(low).store(low, Ordering::Relaxed);
     }
 
-    pub(super) fn has(&self, trace_id: TraceId) -> bool {
+    pub fn has(&self, trace_id: TraceId) -> bool {
         let low = low(trace_id);
         low != 0 && self.place(low).load(Ordering::Relaxed) == low
     }

@@ -27,7 +27,7 @@ use super::event::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
 use super::limits::SpanLimits;
 use super::memory::{Memory, Text, cut_text};
-use super::span::{Count, Detail, Status};
+use super::span::{Detail, Status};
 use crate::clock::Ticks;
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
 
@@ -45,7 +45,7 @@ pub struct Body {
     /// Bytes of `memory` that are no longer referenced.
     unused: usize,
     /// Bytes owned by links, event names and values from the OpenTelemetry API.
-    owned: usize,
+    pub(super) owned: usize,
     /// The bytes reserved for this body.
     reservation: Reservation,
     /// The highest severity of the events, including cut ones; `Error` also if an attribute `error`
@@ -132,11 +132,6 @@ impl Body {
     pub fn severity(&self) -> Severity {
         let says_so = |attribute: &Attribute| attribute.says_error(self.memory.view());
         if self.has_failed() || self.attributes.iter().any(says_so) { Severity::Error } else { self.seen }
-    }
-
-    /// Bytes owned by links, event names and values from the OpenTelemetry API.
-    pub fn owned(&self) -> usize {
-        self.owned
     }
 
     /// Whether a part of `more` bytes fits once `freed` bytes are released; grows the reservation
@@ -465,16 +460,6 @@ impl Body {
         self.detail.ended_by_hand.is_some()
     }
 
-    /// The end time that was set through the OpenTelemetry API.
-    pub fn ended_by_hand(&self) -> Option<SystemTime> {
-        self.detail.ended_by_hand
-    }
-
-    /// The attribute counts, for the record.
-    pub fn attribute_count(&self) -> Count {
-        Count { held: self.attributes.len() as u32, cut: self.attributes_cut }
-    }
-
     /// Copies the used parts to new memory if replaced values have left much behind. This is linear
     /// in the span's size, but at least half as much was written since the last time.
     fn reclaim(&mut self) {
@@ -514,6 +499,7 @@ fn cut(mut attribute: KeyValue, max: u32) -> KeyValue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::span::Count;
     use super::*;
 
     /// Each call leaves the old description behind. The memory holds the current one, and at most

@@ -9,7 +9,7 @@ use super::body::Body;
 use super::event::{Event, Link};
 use super::header::Header;
 use super::memory::{Lengths, Memory};
-use super::span::{Detail, Record};
+use super::span::{Count, Detail, Record};
 use super::view::TraceView;
 use crate::stats::Counted;
 
@@ -93,9 +93,9 @@ impl Buffer {
     }
 
     fn append_body(&mut self, record: &mut Record, body: &mut Body) {
-        record.attributes = body.attribute_count();
+        record.attributes = Count { held: body.attributes.len() as u32, cut: body.attributes_cut };
         let at = body.memory.move_to(&mut self.memory);
-        self.owned += body.owned();
+        self.owned += body.owned;
         self.attributes.extend(body.attributes.iter().map(|attribute| attribute.moved(at)));
         body.attributes.clear();
         if body.detail.is_none() {
@@ -124,18 +124,6 @@ impl Buffer {
             memory: self.memory.lengths(),
             owned: self.owned,
         }
-    }
-
-    /// Removes everything that was appended since the lists had these ends.
-    pub fn truncate(&mut self, ends: &Ends) {
-        self.records.truncate(ends.records);
-        self.attributes.truncate(ends.attributes);
-        self.details.truncate(ends.details);
-        self.events.truncate(ends.events);
-        self.event_attributes.truncate(ends.event_attributes);
-        self.links.truncate(ends.links);
-        self.memory.truncate(ends.memory);
-        self.owned = ends.owned;
     }
 
     /// The buffer's lists, as those of the trace with this header.

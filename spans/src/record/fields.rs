@@ -192,12 +192,9 @@ impl Visitor<'_> {
         } else {
             self.write(source)
         };
-        if self.conventions.error_events_to_exceptions {
-            self.fields.is_exception = true;
-            self.push("exception.message", Value::Text(text));
-        } else {
-            self.push("error", Value::Text(text));
-        }
+        self.fields.is_exception |= self.conventions.error_events_to_exceptions;
+        let name = if self.fields.is_exception { "exception.message" } else { "error" };
+        self.push(name, Value::Text(text));
     }
 
     /// Records the origin of an event from the `log` crate.
@@ -212,20 +209,24 @@ impl Visitor<'_> {
     }
 
     fn special(&mut self, name: &'static str, source: Source<'_>) {
-        if !matches!(name, "otel.name" | "otel.kind" | STATUS_CODE | STATUS_DESCRIPTION) {
-            let text = self.write(source);
-            return self.push(name, Value::Text(text));
-        }
-        let text = self.write_name(source);
         match name {
-            "otel.name" => self.fields.name = Some(text),
-            "otel.kind" => self.fields.kind = kind(self.fields.memory.text(text)),
+            "otel.name" => self.fields.name = Some(self.write_name(source)),
+            "otel.kind" => {
+                let text = self.write_name(source);
+                self.fields.kind = kind(self.fields.memory.text(text));
+            }
             STATUS_CODE => {
+                let text = self.write_name(source);
                 let status = Status::named(self.fields.memory.text(text));
                 self.fields.status.raise(status);
             }
-            _ => {
+            STATUS_DESCRIPTION => {
+                let text = self.write_name(source);
                 self.fields.status.raise(Status::Error(text));
+            }
+            _ => {
+                let text = self.write(source);
+                self.push(name, Value::Text(text));
             }
         }
     }

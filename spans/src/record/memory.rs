@@ -69,13 +69,6 @@ impl Memory {
         }
     }
 
-    /// Removes everything that was added since the memory had these lengths.
-    pub fn truncate(&mut self, to: Lengths) {
-        self.text.truncate(to.text as usize);
-        self.lists.truncate(to.lists as usize);
-        self.others.truncate(to.others as usize);
-    }
-
     /// Bytes in use, excluding what values from the OpenTelemetry API own.
     #[inline]
     pub fn bytes(&self) -> usize {

@@ -18,8 +18,8 @@ use super::provisional_trace::ProvisionalTrace;
 use super::{Gathered, Slot, TraceRef, Traces};
 use crate::clock::Ticks;
 use crate::export::Queue;
-use crate::memory_budget::Reservation;
-use crate::record::{Body, Buffer, Ends, Header, Record};
+use crate::memory_budget::{Reservation, Use};
+use crate::record::{Body, Buffer, Header, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{MutexGuard, Ordering, lock};
 
@@ -118,23 +118,15 @@ impl Traces {
         if slot.turn.load(Ordering::Relaxed) != trace.turn {
             return;
         }
-        let mut marks = slot.marks.load(Ordering::Relaxed);
-        loop {
+        let raised = |marks: u64| {
             let turns_since = trace.turn.wrapping_sub((marks >> 32) as u32);
-            if turns_since > u32::MAX / 2 {
-                // Another trace has the slot by now, and the marks are its own.
-                return;
-            }
             let own = if turns_since == 0 { marks & u64::from(u32::MAX) } else { 0 };
-            if severity as u64 <= own & SEVERITY {
-                return;
-            }
-            let marked = u64::from(trace.turn) << 32 | own & !SEVERITY | severity as u64;
-            match slot.marks.compare_exchange_weak(marks, marked, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(seen) => marks = seen,
-            }
-        }
+            // Beyond half of all turns another trace has the slot by now, and the marks are its
+            // own.
+            (turns_since <= u32::MAX / 2 && severity as u64 > own & SEVERITY)
+                .then_some(u64::from(trace.turn) << 32 | own & !SEVERITY | severity as u64)
+        };
+        let _ = slot.marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raised);
     }
 
     /// The highest severity seen in an open trace; [`Severity::Fine`] once the trace has left its
@@ -190,27 +182,23 @@ impl Traces {
             }
             return EndedSpan::Late(Box::new((header(), record)));
         }
+        let (severity, counted) = (severity_of(slot.marks_of(trace.turn)), record.counted());
         let buffer = &gathered.buffer;
         // Sum up the bytes only if memory may have grown.
         let may_grow = body.is_some()
             || buffer.records.len() == buffer.records.capacity()
             || gathered.reservation.bytes() == 0;
-        let severity = severity_of(slot.marks_of(trace.turn));
+        let used = may_grow.then(|| buffer.bytes_used());
         let is_full = gathered.is_full
             || buffer.records.len() >= spans_max
-            || may_grow && buffer.bytes_used() >= bytes_max;
+            || used.is_some_and(|used| used >= bytes_max);
         let given_up = if gathered.is_given_up {
-            Some((record.counted(), GivenUp::RingFull))
+            Some((counted, GivenUp::RingFull))
         } else if is_full && !is_root {
-            Some((record.counted(), GivenUp::Cut))
+            Some((counted, GivenUp::Cut))
         } else {
             gathered.header.get_or_insert_with(header);
-            // The root is never removed again: the trace leaves with it at once.
-            let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.ends());
-            gathered.buffer.append(record, body);
-            let outgrows = may_grow && gathered.outgrows();
-            let outgrown = outgrows.then(|| gathered.reserve_or_give_up(grow, severity, end)).flatten();
-            outgrown.map(|counted| (counted, GivenUp::RingFull))
+            gathered.add((record, body), used, grow, severity).map(|counted| (counted, GivenUp::RingFull))
         };
         if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
             header.cut_some(counted.spans);
@@ -281,26 +269,36 @@ impl Traces {
 const LOOKED_AT: u32 = 64;
 
 impl Gathered {
-    /// Reserves the bytes that the buffer holds. If that fails, gives the trace up if its severity
-    /// is `Fine`. Otherwise the trace becomes full, and only its last span is given up: `end` is
-    /// the end of the buffer before that span.
-    #[cold]
-    fn reserve_or_give_up(
+    /// Adds a span of a provisional trace. Memory for it is reserved first, if the trace has `used`
+    /// so much that it needs more. If that fails, gives the trace up with this span if its severity
+    /// is `Fine`. Otherwise the trace becomes full, and only this span is given up, unless it is
+    /// the root: the trace leaves with it at once.
+    fn add(
         &mut self,
+        (record, body): (Record, Option<&mut Body>),
+        used: Option<usize>,
         grow: Grow<'_>,
         severity: Severity,
-        end: Option<Ends>,
     ) -> Option<Counted> {
-        if grow(&mut self.reservation, self.buffer.bytes_held(), severity) {
-            return None;
+        let more = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
+        let outgrows = used.is_some_and(|used| used + more > self.reservation.bytes());
+        let counted = record.counted();
+        if !outgrows {
+            self.buffer.append(record, body);
+        } else if grow(&mut self.reservation, self.buffer.bytes_held() + more, severity)
+            || severity > Severity::Fine && counted.roots > 0
+        {
+            self.buffer.append(record, body);
+            // Vectors double as they grow.
+            self.reservation.grow_to(self.buffer.bytes_held(), Use::Entries);
+        } else if severity == Severity::Fine {
+            return Some([self.give_up().counted(), counted].into_iter().sum());
+        } else {
+            self.is_full = true;
+            self.buffer.shrink();
+            return Some(counted);
         }
-        if severity == Severity::Fine {
-            return Some(self.give_up().counted());
-        }
-        self.is_full = true;
-        end.inspect(|end| self.buffer.truncate(end));
-        self.buffer.shrink();
-        end.map(|_| Counted { spans: 1, ..Counted::default() })
+        None
     }
 
     /// Gives up the spans, and all that end later.

@@ -118,21 +118,10 @@ impl Queue {
         lock(&self.state).ticket(u64::MAX)
     }
 
-    pub fn wait_for_flush(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(ticket, timeout, |state| state.flush_done < ticket.number && !state.ended)
-    }
-
-    pub fn wait_for_end(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(ticket, timeout, |state| !state.ended)
-    }
-
-    fn wait(
-        &self,
-        ticket: Ticket,
-        timeout: Duration,
-        unfinished: impl Fn(&State) -> bool,
-    ) -> Result<(), WaitError> {
-        let state = wait_while(&self.done, lock(&self.state), timeout, &unfinished);
+    /// Waits for a flush, or for the end: no flush has the number of the shutdown's ticket.
+    pub fn wait(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
+        let unfinished = |state: &State| state.flush_done < ticket.number && !state.ended;
+        let state = wait_while(&self.done, lock(&self.state), timeout, unfinished);
         let timed_out = unfinished(&state);
         let lost = state.lost - ticket.lost;
         if !timed_out && lost == 0 && state.failures == ticket.failures {

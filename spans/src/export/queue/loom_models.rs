@@ -86,7 +86,7 @@ fn loom_a_flush_covers_the_spans_before_it() {
         let flushes = thread::spawn(move || {
             push(&other);
             let ticket = other.ask_flush();
-            other.wait_for_flush(ticket, Duration::from_secs(3_600)).unwrap();
+            other.wait(ticket, Duration::from_secs(3_600)).unwrap();
             exported(&other)
         });
         loop {
