@@ -54,6 +54,7 @@ fn ordinary_traces_do_not_evict_marked_ones() {
     let held = world.handle.stats().tail.traces_held;
     in_turn(&world, 100, false);
     assert!(world.handle.stats().tail.ring_bytes <= 64 << 10);
+    assert_eq!(world.handle.keep_where(|_| false), 0, "each is put back, and stays marked");
     let found = found(&world, &ids);
     assert_eq!(found.iter().filter(|found| **found).count() as u64, held);
 }

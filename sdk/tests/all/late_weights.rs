@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_sdk::{DroppedSpans, ProvisionalMode, SpanLimits};
-use astracer_testing::{SplitMix, attribute, reason};
+use astracer_testing::{SplitMix, attribute, reason, size};
 use opentelemetry::trace::Status;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, SpanData};
@@ -68,9 +68,9 @@ struct Case {
 
 const REQUESTS: u64 = 100_000;
 
-/// Sends requests for a hundred seconds. One in twenty fails and one in fifty is slow, by a draw of
+/// Sends requests, one a millisecond. One in twenty fails and one in fifty is slow, by a draw of
 /// its own. Returns the exact counts, and those that a backend finds.
-fn run(case: &Case) -> (Sums, Sums, BTreeMap<String, u64>) {
+fn run(case: &Case, requests: u64) -> (Sums, Sums, BTreeMap<String, u64>) {
     let seed = 39;
     let ids = Seeded::new(seed);
     let tail = case.policies.parse::<astracer_sdk::Tail>().expect("policies").with_provisional(case.mode);
@@ -84,7 +84,7 @@ fn run(case: &Case) -> (Sums, Sums, BTreeMap<String, u64>) {
     let mut random = SplitMix::new(seed + 1);
     let (mut exact, mut found) = (Sums::default(), Sums::default());
     let mut reasons = BTreeMap::new();
-    for number in 0..REQUESTS {
+    for number in 0..requests {
         let (fails, is_slow) = (random.below(20) == 0, random.below(50) == 0);
         with_default(&dispatch, || {
             info_span!("GET /orders/{id}").in_scope(|| {
@@ -133,7 +133,7 @@ fn assert_near(found: f64, exact: f64, percent: f64, what: &str) {
 fn all_errors_kept_count_as_one_each() {
     for sampler in ["ratio:0.1", "never", "every:7", "bump:lambda=10,min=0.01,window=1s"] {
         let case = Case { sampler, policies: "error(),slow:500us()", mode: ProvisionalMode::Always };
-        let (exact, found, _) = run(&case);
+        let (exact, found, _) = run(&case, size(20_000, REQUESTS));
         assert_near(found.errors, exact.errors, 1e-9, sampler);
         assert_near(found.slow, exact.slow, 1e-9, sampler);
     }
@@ -149,7 +149,7 @@ fn a_budget_raises_thresholds_and_sums_stay_right() {
         policies: "error(traces=40,burst=80),slow:500us()",
         mode: ProvisionalMode::Always,
     };
-    let (exact, found, reasons) = run(&case);
+    let (exact, found, reasons) = run(&case, REQUESTS);
     assert!(exact.errors > 4_500.0 && reasons["error"] < 4_100, "{reasons:?}");
     assert_near(found.errors, exact.errors, 2.0, "errors");
     assert_near(found.slow, exact.slow, 1e-9, "slow ones");
@@ -162,7 +162,7 @@ fn a_budget_raises_thresholds_and_sums_stay_right() {
 #[test]
 fn traces_that_are_recorded_at_times_count_right() {
     let case = Case { sampler: "ratio:0.2", policies: "error()", mode: ProvisionalMode::Armed };
-    let (exact, found, _) = run(&case);
+    let (exact, found, _) = run(&case, REQUESTS);
     assert_near(found.errors, exact.errors, 2.0, "errors");
     assert_near(found.all, exact.all, 2.0, "all");
 }

@@ -1,6 +1,6 @@
 //! Every bound, and the count of what exceeds it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use astracer_sdk::{Losses, Start};
@@ -162,6 +162,23 @@ fn ended_spans_do_not_wait_beyond_the_budget() {
         assert!(stats.parts_cut == 0 && stats.spans_lost.total() == 0, "{stats:?}");
     });
     assert_eq!(world.exported().len(), 10_500);
+}
+
+/// Within the bounds they all wait for their root.
+#[test]
+fn ended_spans_wait_for_their_root() {
+    let (tells, told) = mpsc::channel();
+    let exporter = Exporting(move |batch: Vec<SpanData>| {
+        let _ = tells.send(batch.len());
+        Ok(())
+    });
+    let world = world(|builder| builder.with_batch_spans(1).with_exporter(exporter));
+    world.inside(|| {
+        let _root = info_span!("root").entered();
+        (0..500).for_each(|_| info_span!("child", text = "x".repeat(100)).in_scope(|| ()));
+        assert_eq!(told.recv_timeout(Duration::from_millis(20)), Err(mpsc::RecvTimeoutError::Timeout));
+    });
+    assert_eq!(told.recv_timeout(TIMEOUT), Ok(501));
 }
 
 /// One page of the table holds 32 spans, and a local root may take it if it is nine tenths of the
