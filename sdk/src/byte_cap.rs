@@ -17,8 +17,8 @@ use opentelemetry::TraceId;
 
 use crate::decider::Decider;
 use crate::kept_keys::{KeyHash, KeyOf};
-use crate::steering::ExportedBytes;
 use astracer_spans::export::Admission;
+use astracer_spans::sync::statics::{AtomicU64, Ordering};
 use astracer_spans::sync::{Mutex, lock};
 
 /// Keys with a meter of their own. Further keys share one meter with the forgotten ones.
@@ -30,7 +30,7 @@ pub(crate) struct ByteCap {
     decider: Arc<Decider>,
     meters: Mutex<Meters>,
     /// Counts the exported bytes, for a budget.
-    exported_bytes: Option<Arc<ExportedBytes>>,
+    exported_bytes: Option<Arc<AtomicU64>>,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Meters {
 }
 
 impl ByteCap {
-    pub(crate) fn new(decider: Arc<Decider>, exported_bytes: Option<Arc<ExportedBytes>>) -> Self {
+    pub(crate) fn new(decider: Arc<Decider>, exported_bytes: Option<Arc<AtomicU64>>) -> Self {
         ByteCap { decider, meters: Mutex::default(), exported_bytes }
     }
 
@@ -107,7 +107,7 @@ impl Admission for ByteCap {
         let is_capped = cap.bytes.is_some() || cap.key_bytes.is_some();
         let is_admitted = !is_capped || self.is_within(&cap, trace_id, is_late, bytes);
         if let Some(exported_bytes) = self.exported_bytes.as_ref().filter(|_| is_admitted) {
-            exported_bytes.add(bytes);
+            exported_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         is_admitted
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, Config, Nanos};
 
-pub(crate) use self::budget_control::{BudgetControl, ExportedBytes};
+pub(crate) use self::budget_control::BudgetControl;
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
 use crate::decider::Decider;

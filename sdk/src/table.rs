@@ -13,8 +13,7 @@
 //! differently, two open spans may map to one entry. The second is then not recorded, and counted
 //! as lost; it is never mistaken for the first.
 
-mod atomic_id;
-mod atomic_metadata;
+mod atomics;
 mod entry;
 mod handles;
 #[cfg(all(test, loom))]

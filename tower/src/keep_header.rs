@@ -64,11 +64,6 @@ fn list(headers: &HeaderMap) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(","))
 }
 
-/// Keeps the traces that the headers list; returns the number of ids.
-fn keep_announced(handle: &Handle, headers: &HeaderMap) -> usize {
-    list(headers).map_or(0, |list| handle.keep_for_caller(&list))
-}
-
 /// A tower layer for servers. It keeps the traces that callers announce, and reports to a caller if
 /// the trace of its request was kept late. Put it outside the layers that make the request's span
 /// and that attach its context.
@@ -101,7 +96,9 @@ impl KeepLayer {
     /// servers without tower, such as those on hyper alone: pass the result to
     /// [`KeepLayer::on_response`] when the response is ready.
     pub fn on_request(&self, headers: &HeaderMap) -> Option<TraceId> {
-        keep_announced(&self.handle, headers);
+        if let Some(list) = list(headers) {
+            self.handle.keep_for_caller(&list);
+        }
         let parent = self.remote.extract(headers)?;
         let trace_id = parent.span().span_context().trace_id();
         (trace_id != TraceId::INVALID).then_some(trace_id)

@@ -33,8 +33,6 @@ const ALONE: u8 = 4;
 /// data, and a guess that is late is corrected.
 #[derive(Debug)]
 pub(super) struct Contexts {
-    /// The mode that applies, as a number.
-    mode: AtomicU8,
     state: AtomicU8,
     /// The mode of the settings.
     own: ContextMode,
@@ -44,19 +42,12 @@ pub(super) struct Contexts {
 
 impl Contexts {
     pub(super) fn new(own: ContextMode) -> Self {
-        let (mode, state, suspect) = (AtomicU8::new(own as u8), AtomicU8::new(0), AtomicU64::new(0));
-        Contexts { mode, state, own, suspect }
+        Contexts { state: AtomicU8::new(0), own, suspect: AtomicU64::new(0) }
     }
 
     #[inline]
     pub(super) fn mode(&self) -> ContextMode {
-        const IDS: u8 = ContextMode::Ids as u8;
-        const RECORDING: u8 = ContextMode::Recording as u8;
-        match self.mode.load(Ordering::Relaxed) {
-            IDS => ContextMode::Ids,
-            RECORDING => ContextMode::Recording,
-            _ => ContextMode::Off,
-        }
+        if self.state() & BESIDE == 0 { self.own } else { ContextMode::Off }
     }
 
     #[inline]
@@ -65,9 +56,7 @@ impl Contexts {
     }
 
     fn set(&self, state: u8) {
-        let mode = if state & BESIDE == 0 { self.own } else { ContextMode::Off };
         self.state.store(state, Ordering::Relaxed);
-        self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
     /// Gives way, until `suspect` is exited.

@@ -7,22 +7,6 @@ use astracer_samplers::{Budget, Config, Controller, Nanos};
 
 use astracer_spans::export::QueueProgress;
 
-/// Bytes handed to the exporter since the last [`ExportedBytes::take`], as OTLP protobuf.
-///
-/// Relaxed: the counter guards no other data, and the swap in `take` loses no bytes.
-#[derive(Debug, Default)]
-pub(crate) struct ExportedBytes(AtomicU64);
-
-impl ExportedBytes {
-    pub(crate) fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> u64 {
-        self.0.swap(0, Ordering::Relaxed)
-    }
-}
-
 /// A budget with its state.
 #[derive(Debug)]
 pub(crate) struct BudgetControl {
@@ -33,7 +17,9 @@ pub(crate) struct BudgetControl {
     own: Option<Budget>,
     /// The sampler's config, not scaled.
     tuned: Config,
-    exported_bytes: Arc<ExportedBytes>,
+    /// Bytes handed to the exporter in this interval, as OTLP protobuf. Relaxed: the counter guards no
+    /// other data, and a swap loses no bytes.
+    exported_bytes: Arc<AtomicU64>,
     /// The start of this interval; `None` if the next call starts one.
     since: Option<Nanos>,
     /// The state of the queue at the start of the interval.
@@ -55,7 +41,7 @@ impl BudgetControl {
     }
 
     /// The counter to which the exporter's side adds.
-    pub(crate) fn exported_bytes(&self) -> Arc<ExportedBytes> {
+    pub(crate) fn exported_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.exported_bytes)
     }
 
@@ -113,7 +99,7 @@ impl BudgetControl {
         let Some(since) = self.since else {
             self.since = Some(now);
             self.progress = progress();
-            self.exported_bytes.take();
+            self.exported_bytes.store(0, Ordering::Relaxed);
             return None;
         };
         let passed = now.saturating_sub(since);
@@ -123,7 +109,7 @@ impl BudgetControl {
         self.since = Some(now);
         let progress = progress();
         let is_held_up = progress.is_held_up(&std::mem::replace(&mut self.progress, progress));
-        let (before, bytes) = (controller.factor(), self.exported_bytes.take() as f64);
+        let (before, bytes) = (controller.factor(), self.exported_bytes.swap(0, Ordering::Relaxed) as f64);
         let secs = passed.get() as f64 / 1e9;
         controller.config(&self.tuned)?;
         if is_held_up && bytes <= controller.budget().bytes_per_second() * secs {
@@ -151,16 +137,16 @@ mod tests {
                 .interval_over(Nanos::from_secs(secs), QueueProgress::default)
                 .map(|config| config.to_string())
         };
-        exported_bytes.add(3_000);
+        exported_bytes.fetch_add(3_000, Ordering::Relaxed);
         assert_eq!(after(&mut budget_control, 14), None, "the interval is not over");
         assert_eq!(after(&mut budget_control, 15).as_deref(), Some("ratio:0.2"));
         assert_eq!(after(&mut budget_control, 16), None);
-        exported_bytes.add(1_500);
+        exported_bytes.fetch_add(1_500, Ordering::Relaxed);
         // Over 15 seconds.
         assert_eq!(after(&mut budget_control, 30), None, "exactly on target");
         assert_eq!(after(&mut budget_control, 40).as_deref(), Some("ratio:0.4"));
         let other: Config = "ratio:0.1".parse().unwrap();
-        exported_bytes.add(4_000);
+        exported_bytes.fetch_add(4_000, Ordering::Relaxed);
         assert_eq!(after(&mut budget_control, 50).as_deref(), Some("ratio:0.2"));
         assert_eq!(
             budget_control.tune(&other).map(|config| config.to_string()).as_deref(),
@@ -184,7 +170,7 @@ mod tests {
             let mut budget_control = budget_control_of("ratio:0.4");
             assert_eq!(budget_control.tune(&other), None);
             for second in 6..106 {
-                budget_control.exported_bytes().add(bytes);
+                budget_control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
                 assert_eq!(
                     budget_control.interval_over(Nanos::from_secs(second), QueueProgress::default),
                     None
@@ -192,20 +178,20 @@ mod tests {
             }
             assert_eq!(budget_control.factor(), Some(1.0), "{other}");
             // In the middle of an interval, to which those bytes do not belong.
-            budget_control.exported_bytes().add(bytes);
+            budget_control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
             assert_eq!(budget_control.tune(&ratio), Some(ratio.clone()));
             for second in 106..116 {
-                budget_control.exported_bytes().add(100);
+                budget_control.exported_bytes().fetch_add(100, Ordering::Relaxed);
                 assert_eq!(
                     budget_control.interval_over(Nanos::from_secs(second), QueueProgress::default),
                     None,
                     "{other} at {second}"
                 );
             }
-            budget_control.exported_bytes().add(100);
+            budget_control.exported_bytes().fetch_add(100, Ordering::Relaxed);
             assert_eq!(budget_control.interval_over(Nanos::from_secs(116), QueueProgress::default), None);
             assert_eq!(budget_control.factor(), Some(1.0), "{other}");
-            budget_control.exported_bytes().add(2_000);
+            budget_control.exported_bytes().fetch_add(2_000, Ordering::Relaxed);
             assert!(budget_control.interval_over(Nanos::from_secs(126), QueueProgress::default).is_some());
             assert_eq!(budget_control.factor(), Some(0.5), "{other}");
         }
@@ -227,7 +213,7 @@ mod tests {
             (85, (u64::MAX, 32, 7), 500, 1.0),
         ] {
             let (outstanding, next, shed) = progress;
-            budget_control.exported_bytes().add(bytes);
+            budget_control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
             let _ = budget_control.interval_over(Nanos::from_secs(second), || QueueProgress {
                 outstanding,
                 next,
@@ -243,14 +229,14 @@ mod tests {
         let mut budget_control = budget_control_of("ratio:0.4");
         let budget = budget_control.controller.as_ref().map(|controller| controller.budget().clone());
         budget_control.set_budget(None);
-        budget_control.exported_bytes().add(1_000_000);
+        budget_control.exported_bytes().fetch_add(1_000_000, Ordering::Relaxed);
         assert_eq!(budget_control.interval_over(Nanos::from_secs(100), QueueProgress::default), None);
         budget_control.set_budget(budget.clone());
         assert_eq!(budget_control.interval_over(Nanos::from_secs(101), QueueProgress::default), None);
         assert_eq!(budget_control.factor(), Some(1.0));
         // Another budget continues in the running interval.
         budget_control.set_budget(budget);
-        budget_control.exported_bytes().add(2_000);
+        budget_control.exported_bytes().fetch_add(2_000, Ordering::Relaxed);
         assert!(budget_control.interval_over(Nanos::from_secs(111), QueueProgress::default).is_some());
         assert_eq!(budget_control.factor(), Some(0.5));
     }

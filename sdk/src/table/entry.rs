@@ -54,8 +54,7 @@ mod root;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
-use super::atomic_id::{AtomicSpanId, AtomicTraceId};
-use super::atomic_metadata::AtomicMetadata;
+use super::atomics::{AtomicMetadata, AtomicSpanId, AtomicTraceId};
 use super::handles::Handles;
 use astracer_spans::clock::Ticks;
 use astracer_spans::record::Body;

@@ -1,8 +1,12 @@
-//! Atomic span and trace ids. All accesses are `Relaxed`: another atomic has to publish them.
+//! Atomic span ids, trace ids and metadata. Accesses to ids are `Relaxed`: another atomic has to
+//! publish them.
 
-use astracer_spans::sync::{AtomicU64, Ordering};
+use std::ptr;
 
 use opentelemetry::{SpanId, TraceId};
+use tracing_core::Metadata;
+
+use astracer_spans::sync::{AtomicPtr, AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub(crate) struct AtomicSpanId(AtomicU64);
@@ -37,6 +41,37 @@ impl AtomicTraceId {
         let id = u128::from_be_bytes(id.to_bytes());
         self.0[0].store((id >> 64) as u64, Ordering::Relaxed);
         self.0[1].store(id as u64, Ordering::Relaxed);
+    }
+}
+
+/// The metadata of a span, or `None`.
+///
+/// Stored as a pointer, not as an integer: a pointer made from an integer must not be dereferenced.
+#[derive(Debug)]
+pub(super) struct AtomicMetadata(AtomicPtr<Metadata<'static>>);
+
+impl Default for AtomicMetadata {
+    fn default() -> Self {
+        AtomicMetadata(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+impl AtomicMetadata {
+    #[inline]
+    pub(super) fn store(&self, metadata: &'static Metadata<'static>) {
+        self.0.store(ptr::from_ref(metadata).cast_mut(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn load(&self) -> Option<&'static Metadata<'static>> {
+        let metadata = self.0.load(Ordering::Acquire);
+        // SAFETY: the pointer is null, or `store` made it from a `&'static` reference. Nothing
+        // writes through it. The load's Acquire pairs with the Release in `store`, so the metadata
+        // behind the pointer is visible too.
+        #[allow(unsafe_code)]
+        unsafe {
+            metadata.as_ref()
+        }
     }
 }
 
