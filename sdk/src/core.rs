@@ -143,14 +143,14 @@ impl Shared {
 
     /// A root of this duration in nanoseconds that ends now.
     fn root_end(&self, nanos: u64, weighing: Weighing) -> RootEnd {
-        let at = self.decider.clock().ticks();
+        let at = self.decider.clock.ticks();
         RootEnd { at, now: self.decider.time_of(at), nanos, weighing }
     }
 
     /// Queues the ended spans of the traces that began before `before`, although their root is
     /// still open, or submits them to the policies.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
-        let clock = self.decider.clock();
+        let clock = &self.decider.clock;
         self.traces.expire(before, &self.queue, goes_on, |whole| {
             let Some(late) = &self.late else { return };
             let root = self.root_end(clock.nanos_between(whole.opened, clock.ticks()), Weighing::Never);
@@ -163,7 +163,7 @@ impl Upkeep for Shared {
     /// Queues the ended spans of old traces, and removes expired overrides.
     fn run(&self) {
         self.steering.forget_expired();
-        let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
+        let before = self.decider.clock.ticks().saturating_sub(self.trace_age);
         // This thread frees the queue's space, so it must not wait for it. The rest is done next
         // time.
         self.end_old(before, Patience::None, || !self.queue.makes_wait());
@@ -265,7 +265,7 @@ impl Core {
 
     #[inline]
     fn ticks(&self) -> Ticks {
-        self.shared.decider.clock().ticks()
+        self.shared.decider.clock.ticks()
     }
 
     /// An empty body for an open span.

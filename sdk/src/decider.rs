@@ -38,11 +38,11 @@ use astracer_spans::weight::{self, Weighing};
 pub(crate) struct Decider {
     /// Identifies the decider among those of the process.
     number: u64,
-    rules: Live<Rules>,
+    pub(crate) rules: Live<Rules>,
     pub(crate) key: Key,
     pub(crate) parents: ParentDecision,
-    clock: Clock,
-    counters: Arc<Counters>,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Arc<Counters>,
     /// The samplers' time at the clock's origin. Not zero if they continue from a snapshot of an
     /// earlier process.
     pub(crate) base: Nanos,
@@ -191,10 +191,6 @@ impl Decider {
         Arc::clone(&self.rules.load().sampler)
     }
 
-    pub(crate) fn rules(&self) -> &Live<Rules> {
-        &self.rules
-    }
-
     /// The source of randomness for traces that begin here.
     #[cfg(feature = "parameters")]
     pub(crate) fn random(&self) -> astracer_samplers::RandomSource {
@@ -228,14 +224,6 @@ impl Decider {
     #[inline]
     pub(crate) fn decision_time(&self, began: Ticks) -> Nanos {
         self.time.of(self.time_of(began), || self.now())
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     /// Whether a parameters file's policies are those that the service was started with, or those

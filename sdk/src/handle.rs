@@ -71,7 +71,7 @@ impl Handle {
     /// The date since which roots are counted, constant over the process's life; `None` if switched
     /// off.
     pub fn counted_since(&self) -> Option<SystemTime> {
-        Some(self.shared()?.decider.clock().origin())
+        Some(self.shared()?.decider.clock.origin())
     }
 
     /// Counts since the layer was built; all zero if switched off.

@@ -119,7 +119,7 @@ impl<L> LogLayer<L> {
         // The trace may have been kept since it was looked up, or its root has ended and this span
         // outlives it.
         if let Some(core) = self.core.get().and_then(Weak::upgrade)
-            && core.was_kept_late(ids.trace_id())
+            && core.late().is_some_and(|late| late.was_kept(ids.trace_id()))
         {
             self.holds.note_kept(ids.trace_id());
         }
@@ -160,7 +160,9 @@ impl<L> LogLayer<L> {
 impl<S: Subscriber, L: Layer<S> + 'static> Layer<S> for LogLayer<L> {
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
         if let Some(core) = dispatch.downcast_ref::<AstracerLayer>().and_then(AstracerLayer::shared_core) {
-            core.watch_late(&self.holds);
+            if let Some(late) = core.late() {
+                late.logs.add(&self.holds);
+            }
             let _ = self.core.set(Arc::downgrade(&core));
         }
         self.inner.on_register_dispatch(dispatch);

@@ -48,7 +48,7 @@ impl ShouldSample for AstracerSampler {
         };
         let is_root = parent.as_ref().is_none_or(|(parent, _)| parent.is_remote());
         if decider.counts_roots() && is_root {
-            decider.counters().tally(Tally::RootsElsewhere, 1);
+            decider.counters.tally(Tally::RootsElsewhere, 1);
         }
         let RootDecision { keep, trace_state, attributes: added, .. } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => {
@@ -62,7 +62,7 @@ impl ShouldSample for AstracerSampler {
                 let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);
                 let (mut memory, pairs) = (String::new(), Pairs(attributes));
                 let key = decider.key_of(&Root::new(name, &pairs), &mut memory);
-                decider.ask(&key, trace_id, parent, decider.clock().ticks())
+                decider.ask(&key, trace_id, parent, decider.clock.ticks())
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };

@@ -50,13 +50,13 @@ impl Steering {
     /// nothing of it.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Rules, &mut CarriedCounts, Nanos) -> T) -> T {
         let (decider, mut carried) = (&self.decider, lock(&self.carried));
-        let mut rules = Rules::clone(&decider.rules().load());
+        let mut rules = Rules::clone(&decider.rules.load());
         let now = decider.now();
         rules.overrides.retain(|_, forced| now < forced.until);
         let result = change(&mut rules, &mut carried, now);
         let rules = rules.ready();
         decider.prepare(&rules);
-        decider.rules().store(rules);
+        decider.rules.store(rules);
         carried.fold();
         result
     }
@@ -182,7 +182,7 @@ impl Steering {
 
     /// Removes expired overrides, so that decisions no longer look them up.
     pub(crate) fn forget_expired(&self) {
-        let rules = self.decider.rules().load();
+        let rules = self.decider.rules.load();
         if rules.overrides.is_empty() {
             return;
         }

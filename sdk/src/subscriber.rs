@@ -101,13 +101,6 @@ impl AstracerSubscriber {
             && (metadata.is_event() || !faces_outward(metadata))
     }
 
-    /// Begins a child of this thread's current span, which belongs to a kept trace.
-    #[inline]
-    fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
-        let above = self.hold(core, Some(parent));
-        above.pass_to(Some(core.begin_child(attributes, None, parent, base)))
-    }
-
     /// Begins a span that has no parent, or whose parent is not simply this thread's current span.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes);
@@ -137,15 +130,8 @@ impl AstracerSubscriber {
         ParentHandle { subscriber: self, core, id }
     }
 
-    /// Releases a span's handle of its parent. If that ends the parent, the end goes through the
-    /// filters on this subscriber, as any other end does.
-    #[inline]
-    fn release(&self, core: &Core, id: u64) {
-        if !stack::put_handle(core.number(), id) {
-            self.let_go(core, id, 1);
-        }
-    }
-
+    /// Releases handles of a span. If that ends it, the end goes through the filters on this
+    /// subscriber, as any other end does.
     fn let_go(&self, core: &Core, id: u64, handles: u32) {
         let Some(entry) = core.find_id(id) else { return };
         if !entry.handles().let_go_unless_last(id, handles) {
@@ -246,8 +232,8 @@ impl ParentHandle<'_> {
 impl Drop for ParentHandle<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.id != 0 {
-            self.subscriber.release(self.core, self.id);
+        if self.id != 0 && !stack::put_handle(self.core.number(), self.id) {
+            self.subscriber.let_go(self.core, self.id, 1);
         }
     }
 }
@@ -327,7 +313,11 @@ impl Subscriber for AstracerSubscriber {
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let Some(core) = self.core() else { return unrecorded_id(None) };
         match parent_here(core, attributes) {
-            Some((parent, base)) => self.begin_here(core, attributes, parent, base),
+            // A child of this thread's current span, which belongs to a kept trace.
+            Some((parent, base)) => {
+                let above = self.hold(core, Some(parent));
+                above.pass_to(Some(core.begin_child(attributes, None, parent, base)))
+            }
             None => self.begin_elsewhere(core, attributes),
         }
     }

@@ -53,7 +53,7 @@ impl Builder {
         let counters = Arc::new(Counters::default());
         let tail = self.keeps_late().then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
         let decider = self.decider(&resource, tail.clone(), counters.clone());
-        let (settings, clock) = (self.settings, decider.clock());
+        let (settings, clock) = (self.settings, &decider.clock);
         let queue = Arc::new(Queue::new(settings.bounds, counters.clone()));
         let budget = MemoryBudget::new(settings.bounds.open_bytes);
         let control = self.budget.take().map(|budget| {
@@ -148,7 +148,7 @@ impl Builder {
         counters: &Arc<Counters>,
         queue: &Arc<Queue>,
     ) -> LateTraces {
-        let (clock, bounds) = (decider.clock(), &self.settings.bounds);
+        let (clock, bounds) = (&decider.clock, &self.settings.bounds);
         let parts = Parts {
             sampler,
             own: mem::take(&mut self.own_policies),
@@ -195,7 +195,7 @@ impl Builder {
             scope: Arc::new(self.scope.as_ref().map_or_else(own_scope, Scope::from)),
         };
         for _ in 0..in_flight {
-            let clock = shared.decider.clock().clone();
+            let clock = shared.decider.clock.clone();
             let converter = Converter::new(clock, looks, source.clone(), Arc::clone(&reasons));
             let worker = Worker { workers: workers.clone(), converter };
             // If a later spawn fails, the threads started so far still end: dropping `shared`

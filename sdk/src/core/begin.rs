@@ -83,7 +83,7 @@ impl Core {
         let metadata = attributes.metadata();
         let began = self.ticks();
         let body = if attributes.fields().is_empty() { None } else { self.body(attributes) };
-        let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose_child(id) };
+        let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose(id, Counted::default()) };
         self.shared.counters.tally(Tally::SpansMade, 1);
         let span_id = self.shared.ids.new_span_id();
         let thread = thread::number();
@@ -110,13 +110,13 @@ impl Core {
         entry
     }
 
-    /// Refuses a span below a kept or a lost one.
+    /// Refuses a span of a kept trace, and counts it as lost.
     #[cold]
-    fn lose_child(&self, id: Option<u64>) -> &Entry {
+    pub(super) fn lose(&self, id: Option<u64>, counted: Counted) -> &Entry {
         let counters = &self.shared.counters;
         counters.tally(Tally::SpansMade, 1);
         counters.tally(Tally::SpansEnded, 1);
-        counters.lose(Loss::OpenSpans, Counted { spans: 1, ..Counted::default() });
+        counters.lose(Loss::OpenSpans, Counted { spans: 1, ..counted });
         self.refuse(id, Refusal::Lost)
     }
 
@@ -129,7 +129,7 @@ impl Core {
         above: &Entry,
     ) -> &Entry {
         if above.refusal() == Some(Refusal::Lost) {
-            return self.lose_child(id);
+            return self.lose(id, Counted::default());
         }
         let Some(entry) = self.table.take(id, Use::Entries) else {
             return self.refuse(id, Refusal::Dropped);

@@ -103,24 +103,17 @@ impl Core {
             counters.tally(Tally::SpansEnded, 1);
             if entry.fate() == Fate::Provisional {
                 counters.give_up(GivenUp::Late, counted);
-                if is_root {
-                    self.give_up_empty(entry);
+                // Without an ended span its slot would never be freed, since its root will not end.
+                if let Some(late) = self.shared.late.as_ref().filter(|_| is_root)
+                    && self.shared.traces.free_if_empty(entry.trace())
+                {
+                    late.note_open_given_up(entry.trace_id(), GivenUp::Late);
                 }
                 return;
             }
             let calls = if is_root { entry.extra().state.calls() } else { 0.0 };
             counters.lose(Loss::OpenSpans, Counted { calls, ..counted });
         });
-    }
-
-    /// Gives up a recorded trace in which no span has ended: its root will never end, and the slot
-    /// would never be freed.
-    fn give_up_empty(&self, root: &Entry) {
-        if let Some(late) = &self.shared.late
-            && self.shared.traces.free_if_empty(root.trace())
-        {
-            late.note_open_given_up(root.trace_id(), GivenUp::Late);
-        }
     }
 
     #[inline(always)]

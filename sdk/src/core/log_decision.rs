@@ -1,15 +1,12 @@
 //! Whether the trace of an event is kept, for logs that follow the decision.
 
-use std::sync::Arc;
-
-use opentelemetry::TraceId;
 use opentelemetry::trace::SpanContext;
 use tracing_core::Event;
 
 use super::Core;
 use crate::stack;
 use crate::table::{Fate, Phase};
-use astracer_spans::held_logs::Holds;
+use astracer_spans::late::LateTraces;
 
 /// The decision about the trace of an event.
 #[derive(Debug)]
@@ -51,15 +48,8 @@ impl Core {
         }
     }
 
-    /// Notifies `holds` of what becomes of traces that are decided by their outcome.
-    pub(crate) fn watch_late(&self, holds: &Arc<Holds>) {
-        if let Some(late) = &self.shared.late {
-            late.logs.add(holds);
-        }
-    }
-
-    /// Whether a trace was kept late, if it is one of the last.
-    pub(crate) fn was_kept_late(&self, trace_id: TraceId) -> bool {
-        self.shared.late.as_ref().is_some_and(|late| late.was_kept(trace_id))
+    /// `None` unless traces are kept late.
+    pub(crate) fn late(&self) -> Option<&LateTraces> {
+        self.shared.late.as_ref()
     }
 }

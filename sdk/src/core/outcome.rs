@@ -92,7 +92,7 @@ impl Core {
             0 => self.ticks(),
             last_exit => last_exit,
         };
-        let nanos = self.shared.decider.clock().nanos_between(entry.began(), at);
+        let nanos = self.shared.decider.clock.nanos_between(entry.began(), at);
         self.count(late, (key, entry.trace_id()), nanos, (is_error, false));
     }
 
@@ -152,7 +152,7 @@ impl Core {
         // Read before the trace leaves with its root.
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         let by_hand = body.as_deref().and_then(|body| body.detail.ended_by_hand);
-        let nanos = || shared.decider.clock().duration(entry.began(), at, by_hand);
+        let nanos = || shared.decider.clock.duration(entry.began(), at, by_hand);
         let root = is_root.then(|| (entry.trace_id(), record.span_id));
         if entry.fate() == Fate::Kept {
             let bounds = (&*shared.queue, &shared.settings.bounds);

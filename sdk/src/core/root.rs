@@ -25,7 +25,7 @@ use crate::table::{BODY, Beginning, Claim, Entry, Fate, HELD, Pending, Phase, RO
 use astracer_spans::clock::Ticks;
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Attribute, Body, Fields, MemoryView};
-use astracer_spans::stats::{Counted, Loss, Tally};
+use astracer_spans::stats::{Counted, Tally};
 use astracer_spans::thread;
 use astracer_spans::traces::{TraceRef, Traces};
 
@@ -137,13 +137,9 @@ impl Core {
         if !decision.keep {
             return self.refuse(id, Refusal::Dropped);
         }
-        let counters = &self.shared.counters;
-        counters.tally(Tally::SpansMade, 1);
-        counters.tally(Tally::TracesMade, 1);
-        counters.tally(Tally::SpansEnded, 1);
+        self.shared.counters.tally(Tally::TracesMade, 1);
         let calls = decision.trace_state.calls();
-        counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
-        self.refuse(id, Refusal::Lost)
+        self.lose(id, Counted { roots: 1, calls, ..Counted::default() })
     }
 
     /// Starts a span: fixes its parent, and decides a local root. Returns `Recorded` or `Dropped`.

@@ -142,7 +142,7 @@ impl Handle {
     /// The overrides in effect, by key, with the remaining time of each.
     pub fn overrides(&self) -> BTreeMap<String, (Override, Duration)> {
         let Some(shared) = self.shared() else { return BTreeMap::new() };
-        let (rules, now) = (shared.decider.rules().load(), shared.decider.now());
+        let (rules, now) = (shared.decider.rules.load(), shared.decider.now());
         let holds = rules.overrides.iter().filter(|(_, forced)| now < forced.until);
         let left = |forced: &Forced| Duration::from_nanos(forced.until.saturating_sub(now).get());
         holds.map(|(key, forced)| (key.clone(), (forced.by, left(forced)))).collect()
@@ -163,7 +163,7 @@ impl Handle {
 
     /// The decisions of the dry run, if there is one.
     pub fn dry_run(&self) -> Option<DryRunStats> {
-        Some(self.shared()?.decider.rules().load().dry_run.as_ref()?.stats())
+        Some(self.shared()?.decider.rules.load().dry_run.as_ref()?.stats())
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) struct BudgetControl {
     own: Option<Budget>,
     /// The sampler's config, not scaled.
     tuned: Config,
-    /// Bytes handed to the exporter in this interval, as OTLP protobuf. Relaxed: the counter guards no
-    /// other data, and a swap loses no bytes.
+    /// Bytes handed to the exporter in this interval, as OTLP protobuf. Relaxed: the counter guards
+    /// no other data, and a swap loses no bytes.
     exported_bytes: Arc<AtomicU64>,
     /// The start of this interval; `None` if the next call starts one.
     since: Option<Nanos>,
