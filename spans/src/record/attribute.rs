@@ -103,6 +103,7 @@ impl Attribute {
     }
 
     /// The bytes of memory that the value needs.
+    #[inline]
     pub fn bytes(&self, memory: MemoryView<'_>) -> usize {
         match self.value() {
             Value::Bool(_) | Value::I64(_) | Value::F64(_) => 0,
@@ -122,6 +123,7 @@ impl Attribute {
         }
     }
 
+    #[inline]
     pub fn is_named(&self, name: &str, memory: MemoryView<'_>) -> bool {
         if self.kind == Kind::Other || self.chain { self.name(memory) == name } else { self.name == name }
     }

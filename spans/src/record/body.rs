@@ -222,32 +222,34 @@ impl Body {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
         let bytes = attribute.bytes(from.view());
-        if !self.put(known, bytes, limits, |body| attribute.adopted(from, &mut body.memory))
-            && attribute.says_error(from.view())
-        {
+        let adopt = |body: &mut Self, old: Option<(Attribute, usize)>| {
+            body.unused += old.map_or(0, |(_, bytes)| bytes);
+            attribute.adopted(from, &mut body.memory)
+        };
+        if !self.put(known, bytes, limits, adopt) && attribute.says_error(from.view()) {
             self.seen = Severity::Error;
         }
     }
 
     /// Puts a new attribute of this size in place of a known one, or behind the others. No limit
-    /// prevents the former if the new one is not larger. Returns false if it was cut.
+    /// prevents the former if the new one is not larger. `made` gets the known one with its bytes.
+    /// Returns false if the new one was cut.
     fn put(
         &mut self,
         known: Option<usize>,
         new: usize,
         limits: &SpanLimits,
-        made: impl FnOnce(&mut Self) -> Attribute,
+        made: impl FnOnce(&mut Self, Option<(Attribute, usize)>) -> Attribute,
     ) -> bool {
         let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
         match known {
             Some(known) if new <= old || self.fits(new, old, limits) => {
-                self.attributes[known] = made(self);
-                self.unused += old;
+                self.attributes[known] = made(self, Some((self.attributes[known], old)));
             }
             None if self.attributes.len() < limits.attributes as usize
                 && self.fits(new + size_of::<Attribute>(), 0, limits) =>
             {
-                let made = made(self);
+                let made = made(self, None);
                 self.attributes.push(made);
             }
             _ => {
@@ -363,14 +365,25 @@ impl Body {
         let memory = self.memory.view();
         let known = self.attributes.iter().position(|known| known.is_named(attribute.key.as_str(), memory));
         let (bytes, is_error) = (size_of::<KeyValue>() + bytes_of(&attribute), says_error(&attribute));
-        if !self.put(known, bytes, limits, |body| body.keep(attribute)) && is_error {
+        if !self.put(known, bytes, limits, |body, old| body.keep(attribute, old)) && is_error {
             self.seen = Severity::Error;
         }
         self.reclaim();
     }
 
-    fn keep(&mut self, attribute: KeyValue) -> Attribute {
+    /// Stores an attribute, in the place of the known one if that came through the API too.
+    fn keep(&mut self, attribute: KeyValue, old: Option<(Attribute, usize)>) -> Attribute {
         self.owned += bytes_of(&attribute);
+        if let Some((known, bytes)) = old {
+            if let Value::Other(place) = known.value()
+                && let Some(value) = self.memory.others.get_mut(place as usize)
+            {
+                self.owned = self.owned.saturating_sub(bytes_of(value));
+                *value = attribute;
+                return known;
+            }
+            self.unused += bytes;
+        }
         Attribute::new("", Value::Other(self.memory.keep(attribute)))
     }
 
@@ -421,7 +434,7 @@ impl Body {
         }
         self.detail.events.held += 1;
         for attribute in kept {
-            let kept = self.keep(attribute);
+            let kept = self.keep(attribute, None);
             self.event_attributes.push(kept);
         }
         let name = match name {
@@ -462,10 +475,15 @@ impl Body {
 
     /// Copies the used parts to new memory if replaced values have left much behind. This is linear
     /// in the span's size, but at least half as much was written since the last time.
+    #[inline]
     fn reclaim(&mut self) {
-        if self.unused < UNUSED_BYTES_MAX || self.unused < self.memory.bytes() / 2 {
-            return;
+        if self.unused >= UNUSED_BYTES_MAX && self.unused >= self.memory.bytes() / 2 {
+            self.copy_used();
         }
+    }
+
+    #[cold]
+    fn copy_used(&mut self) {
         let from = std::mem::take(&mut self.memory);
         let to = &mut self.memory;
         for attribute in self.attributes.iter_mut().chain(&mut self.event_attributes) {

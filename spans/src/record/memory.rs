@@ -43,6 +43,7 @@ impl Lengths {
         Text { start: text.start + self.text, ..text }
     }
 
+    #[inline]
     pub fn bytes(self) -> usize {
         self.text as usize
             + size_of::<Text>() * self.lists as usize
@@ -160,6 +161,7 @@ pub struct MemoryView<'a> {
 
 impl<'a> MemoryView<'a> {
     /// An attribute from OpenTelemetry's API, by its index.
+    #[inline]
     pub fn other(self, place: u32) -> Option<&'a KeyValue> {
         self.others.get(place as usize)
     }
