@@ -217,47 +217,36 @@ impl Body {
         self.reclaim();
     }
 
-    /// Sets an attribute that was recorded.
+    /// Sets an attribute. A later value replaces an earlier one of the same name. No limit prevents
+    /// that if the later value is not longer.
     fn set(&mut self, attribute: Attribute, from: &Memory, limits: &SpanLimits) {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
-        let bytes = attribute.bytes(from.view());
-        let adopt = |body: &mut Self, old: Option<(Attribute, usize)>| {
-            body.unused += old.map_or(0, |(_, bytes)| bytes);
-            attribute.adopted(from, &mut body.memory)
-        };
-        if !self.put(known, bytes, limits, adopt) && attribute.says_error(from.view()) {
-            self.seen = Severity::Error;
+        let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
+        let new = attribute.bytes(from.view());
+        match known {
+            Some(known) if new <= old || self.fits(new, old, limits) => {
+                self.attributes[known] = attribute.adopted(from, &mut self.memory);
+                self.unused += old;
+            }
+            None if self.has_place(new, limits) => {
+                self.attributes.push(attribute.adopted(from, &mut self.memory));
+            }
+            _ => self.cut_attribute(attribute.says_error(from.view())),
         }
     }
 
-    /// Puts a new attribute of this size in place of a known one, or behind the others. No limit
-    /// prevents the former if the new one is not larger. `made` gets the known one with its bytes.
-    /// Returns false if the new one was cut.
-    fn put(
-        &mut self,
-        known: Option<usize>,
-        new: usize,
-        limits: &SpanLimits,
-        made: impl FnOnce(&mut Self, Option<(Attribute, usize)>) -> Attribute,
-    ) -> bool {
-        let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
-        match known {
-            Some(known) if new <= old || self.fits(new, old, limits) => {
-                self.attributes[known] = made(self, Some((self.attributes[known], old)));
-            }
-            None if self.attributes.len() < limits.attributes as usize
-                && self.fits(new + size_of::<Attribute>(), 0, limits) =>
-            {
-                let made = made(self, None);
-                self.attributes.push(made);
-            }
-            _ => {
-                self.attributes_cut = self.attributes_cut.saturating_add(1);
-                return false;
-            }
+    /// Whether one more attribute of this size fits.
+    fn has_place(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
+        self.attributes.len() < limits.attributes as usize
+            && self.fits(bytes + size_of::<Attribute>(), 0, limits)
+    }
+
+    fn cut_attribute(&mut self, says_error: bool) {
+        self.attributes_cut = self.attributes_cut.saturating_add(1);
+        if says_error {
+            self.seen = Severity::Error;
         }
-        true
     }
 
     fn set_name(&mut self, name: &str, limits: &SpanLimits) {
@@ -364,26 +353,32 @@ impl Body {
         let attribute = cut(attribute, limits.text_length);
         let memory = self.memory.view();
         let known = self.attributes.iter().position(|known| known.is_named(attribute.key.as_str(), memory));
-        let (bytes, is_error) = (size_of::<KeyValue>() + bytes_of(&attribute), says_error(&attribute));
-        if !self.put(known, bytes, limits, |body, old| body.keep(attribute, old)) && is_error {
-            self.seen = Severity::Error;
+        let new = size_of::<KeyValue>() + bytes_of(&attribute);
+        let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
+        match known {
+            Some(known) if new <= old || self.fits(new, old, limits) => {
+                if let Value::Other(place) = self.attributes[known].value() {
+                    self.owned += bytes_of(&attribute);
+                    if let Some(value) = self.memory.others.get_mut(place as usize) {
+                        self.owned = self.owned.saturating_sub(bytes_of(value));
+                        *value = attribute;
+                    }
+                } else {
+                    self.unused += old;
+                    self.attributes[known] = self.keep(attribute);
+                }
+            }
+            None if self.has_place(new, limits) => {
+                let kept = self.keep(attribute);
+                self.attributes.push(kept);
+            }
+            _ => self.cut_attribute(says_error(&attribute)),
         }
         self.reclaim();
     }
 
-    /// Stores an attribute, in the place of the known one if that came through the API too.
-    fn keep(&mut self, attribute: KeyValue, old: Option<(Attribute, usize)>) -> Attribute {
+    fn keep(&mut self, attribute: KeyValue) -> Attribute {
         self.owned += bytes_of(&attribute);
-        if let Some((known, bytes)) = old {
-            if let Value::Other(place) = known.value()
-                && let Some(value) = self.memory.others.get_mut(place as usize)
-            {
-                self.owned = self.owned.saturating_sub(bytes_of(value));
-                *value = attribute;
-                return known;
-            }
-            self.unused += bytes;
-        }
         Attribute::new("", Value::Other(self.memory.keep(attribute)))
     }
 
@@ -434,7 +429,7 @@ impl Body {
         }
         self.detail.events.held += 1;
         for attribute in kept {
-            let kept = self.keep(attribute, None);
+            let kept = self.keep(attribute);
             self.event_attributes.push(kept);
         }
         let name = match name {
