@@ -174,9 +174,14 @@ impl Upkeep for Shared {
 }
 
 impl Drop for Shared {
-    /// Closing the queue ends the exporter's threads.
+    /// Closing the queue ends the exporter's threads. The poller could otherwise sleep for as long
+    /// as its interval.
     fn drop(&mut self) {
         self.close(Patience::None);
+        #[cfg(feature = "parameters")]
+        if let Some(poller) = &self.poller {
+            poller.finish();
+        }
         self.reports.end();
     }
 }

@@ -461,10 +461,14 @@ fn the_last_good_parameters_hold_while_a_source_fails() {
 
 /// The thread that polls holds the source, unless it has ended.
 #[test]
-fn a_shutdown_ends_the_poller() {
-    let (held, ended) = channel();
-    let world = world(|builder| builder.with_polled_parameters(Source(Arc::default(), held)));
-    world.handle.shutdown(TIMEOUT).unwrap();
-    drop(world);
-    assert_eq!(ended.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Disconnected));
+fn the_poller_ends_with_a_shutdown_or_with_the_layer() {
+    for shuts_down in [true, false] {
+        let (held, ended) = channel();
+        let world = world(|builder| builder.with_polled_parameters(Source(Arc::default(), held)));
+        if shuts_down {
+            world.handle.shutdown(TIMEOUT).unwrap();
+        }
+        drop(world);
+        assert_eq!(ended.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Disconnected), "{shuts_down}");
+    }
 }
