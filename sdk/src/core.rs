@@ -55,6 +55,7 @@ use astracer_spans::late::{LateTraces, RootEnd};
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::record::{Body, Fields};
 use astracer_spans::stats::{Counters, Stats, TailStats};
+use astracer_spans::sync::statics::AtomicBool;
 use astracer_spans::traces::Traces;
 use astracer_spans::weight::Weighing;
 
@@ -77,6 +78,9 @@ pub(crate) struct Shared {
     pub(crate) destination: Option<Arc<SharedDestination>>,
     pub(crate) resource: Resource,
     pub(crate) reports: Arc<Reports>,
+    /// A trace was dropped whose contexts look like another layer's: see
+    /// [`contexts`](self::contexts).
+    pub(crate) dropped_unmarked: AtomicBool,
     pub(crate) housekeeping: Option<Arc<Housekeeping>>,
     #[cfg(feature = "parameters")]
     pub(crate) poller: Option<Arc<Poller>>,

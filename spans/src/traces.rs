@@ -304,7 +304,8 @@ impl Traces {
     ///
     /// A provisional trace in which no span has ended offers nothing to the policies, so it is
     /// skipped while provisional traces have at most half of the slots. With `before` at
-    /// [`Ticks::MAX`], which means the shutdown, no trace is skipped.
+    /// [`Ticks::MAX`], which means the shutdown, no trace is skipped, and kept ones stay in their
+    /// slots.
     pub fn expire(
         &self,
         before: Ticks,
@@ -315,6 +316,7 @@ impl Traces {
         // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
         // visible.
         let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
+        let is_shutdown = before == Ticks::MAX;
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
             if !goes_on() {
                 return;
@@ -325,13 +327,15 @@ impl Traces {
                 continue;
             }
             if !slot.is_provisional() {
+                if is_shutdown {
+                    // The root may end later. It learns from the slot that errors were seen.
+                    gathered.leave_in_part(queue);
+                    continue;
+                }
                 gathered.leave(queue);
                 gathered.is_in_part = false;
                 self.free((number, slot), gathered, false);
-            } else if gathered.header.is_some()
-                || before == Ticks::MAX
-                || self.provisional() > self.slots_max / 2
-            {
+            } else if is_shutdown || gathered.header.is_some() || self.provisional() > self.slots_max / 2 {
                 self.take_out((number, slot), gathered).into_iter().for_each(&mut f);
             }
         }

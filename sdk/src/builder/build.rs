@@ -8,7 +8,7 @@ use std::{fmt, io, mem, thread};
 use astracer_model::span::{Resource as ModelResource, Scope};
 use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
 use astracer_samplers::{Nanos, RandomSource, Sampler, Stratified};
-use opentelemetry::KeyValue;
+use opentelemetry::{KeyValue, TraceFlags};
 use opentelemetry_sdk::Resource;
 
 use super::{Astracer, Builder, default_sampler, with_attributes};
@@ -30,6 +30,7 @@ use astracer_spans::late::{LateTraces, Parts};
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::stats::Counters;
 use astracer_spans::sync::AtomicUsize;
+use astracer_spans::sync::statics::AtomicBool;
 use astracer_spans::traces::Traces;
 
 /// # Building
@@ -65,10 +66,11 @@ impl Builder {
             trace_age: clock.ticks_of(settings.bounds.trace_age),
             traces: Traces::new(settings.bounds.open_traces, budget.clone()),
             late: tail.clone().map(|tail| self.late_traces(tail, &decider, &counters, &queue)),
-            ids: mem::take(&mut self.ids),
             settings,
             budget,
             reports: Arc::default(),
+            dropped_unmarked: AtomicBool::new(self.ids.flags() == TraceFlags::NOT_SAMPLED),
+            ids: mem::take(&mut self.ids),
             destination: self.destination.take().map(|make| make(&resource)),
             housekeeping: has_chores.then(|| Housekeeping::new(mem::take(&mut self.chores), queue.clone())),
             #[cfg(feature = "parameters")]

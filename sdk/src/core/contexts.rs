@@ -73,10 +73,9 @@ struct CurrentContext {
     trace: TraceId,
     span: SpanId,
     is_remote: bool,
-    /// The span may be another layer's or started through OpenTelemetry's API: it is of this
-    /// process, and open or not sampled. Our contexts that outlive their spans record nothing, and
-    /// have the flag that OpenTelemetry's SDK does not set.
-    may_be_foreign: bool,
+    is_recording: bool,
+    /// It has no flag, as dropped spans of OpenTelemetry's SDK.
+    is_unmarked: bool,
 }
 
 impl CurrentContext {
@@ -87,11 +86,13 @@ impl CurrentContext {
         Context::map_current(|context| {
             let span = context.span();
             let ids = span.span_context();
-            let is_remote = ids.is_remote();
-            let may_be_foreign =
-                !is_remote && (ids.trace_flags() == TraceFlags::NOT_SAMPLED || span.is_recording());
-            let (trace, span) = (ids.trace_id(), ids.span_id());
-            ids.is_valid().then_some(CurrentContext { trace, span, is_remote, may_be_foreign })
+            ids.is_valid().then(|| CurrentContext {
+                trace: ids.trace_id(),
+                span: ids.span_id(),
+                is_remote: ids.is_remote(),
+                is_recording: span.is_recording(),
+                is_unmarked: ids.trace_flags() == TraceFlags::NOT_SAMPLED,
+            })
         })
     }
 }
@@ -105,10 +106,6 @@ fn current_id() -> SpanId {
 #[cold]
 fn is_remote(other_than: SpanId) -> bool {
     CurrentContext::get().is_some_and(|current| current.is_remote && current.span != other_than)
-}
-
-fn foreign() -> Option<CurrentContext> {
-    CurrentContext::get().filter(|current| current.may_be_foreign)
 }
 
 impl Core {
@@ -129,7 +126,7 @@ impl Core {
         if !self.may_guess() {
             return false;
         }
-        let Some(CurrentContext { trace, span, .. }) = foreign() else { return false };
+        let Some(CurrentContext { trace, span, .. }) = self.foreign() else { return false };
         // Code that starts a span here continues our trace. Another layer does so only where both
         // continue a caller's.
         let continues = |entry: &Entry| {
@@ -151,12 +148,23 @@ impl Core {
 
     #[inline(never)]
     fn guess_at_entry(&self, entry: &Entry) -> bool {
-        let Some(CurrentContext { span, .. }) = foreign() else { return false };
+        let Some(CurrentContext { span, .. }) = self.foreign() else { return false };
         if span == entry.parent() || stack::has_context(span) || self.is_ours(span) {
             return false;
         }
         self.contexts.suspect(entry.id());
         true
+    }
+
+    /// The current context, if its span may be another layer's or started through OpenTelemetry's
+    /// API: it is of this process, and open or dropped. Our contexts that outlive their spans
+    /// record nothing, and those of dropped spans have the flag of a random trace id, which
+    /// OpenTelemetry's SDK does not set. A caller's trace may lack that flag. Once we have dropped
+    /// such a trace, only an open span tells.
+    fn foreign(&self) -> Option<CurrentContext> {
+        let is_told = !self.shared.dropped_unmarked.load(Ordering::Relaxed);
+        CurrentContext::get()
+            .filter(|current| !current.is_remote && (current.is_recording || current.is_unmarked && is_told))
     }
 
     /// Whether it is unknown if another layer keeps the contexts. Our own subscriber has no other

@@ -26,6 +26,7 @@ use astracer_spans::clock::Ticks;
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Attribute, Body, Fields, MemoryView};
 use astracer_spans::stats::{Counted, Tally};
+use astracer_spans::sync::statics::Ordering;
 use astracer_spans::thread;
 use astracer_spans::traces::{TraceRef, Traces};
 
@@ -280,6 +281,10 @@ impl Core {
         let has_values = |base: &Context| !base.baggage().is_empty() || base.is_telemetry_suppressed();
         let base = facts.base.filter(|base| parent.is_valid() || has_values(base));
         let facts = Facts { base, ..*facts };
+        let is_kept = outcome.decision.keep && outcome.slot.1.is_none();
+        if !is_kept && flags.with_sampled(false) == TraceFlags::NOT_SAMPLED {
+            self.shared.dropped_unmarked.store(true, Ordering::Relaxed);
+        }
         match outcome.is_recorded() {
             true => self.record_root(claim, &facts, outcome, flags),
             false => self.drop_root(claim, &facts, &outcome.decision, flags.with_sampled(false)),
