@@ -195,7 +195,8 @@ impl Late {
         }
         self.hold(at);
         if !self.setup.holds {
-            let reason = usize::from(self.parts[at].was_refused);
+            let was_refused = usize::from(self.parts[at].was_refused);
+            let reason = if self.is_closed { Counts::SHUT_DOWN } else { was_refused };
             self.unhold(at);
             self.give_up(reason, at);
         }
@@ -364,6 +365,7 @@ impl Late {
     /// The shutdown submits the recorded spans of open traces to the policies, and gives up the
     /// rest.
     pub(crate) fn shut_down(&mut self, now: u64) -> Vec<Record> {
+        self.is_closed = true;
         let mut exported = Vec::new();
         for at in 0..self.parts.len() {
             let part = &mut self.parts[at];
@@ -372,7 +374,6 @@ impl Late {
                 exported.extend(self.end_part(at));
             }
         }
-        self.is_closed = true;
         for at in self.held.concat() {
             self.unhold(at);
             self.give_up(Counts::SHUT_DOWN, at);
