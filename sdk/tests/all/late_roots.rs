@@ -34,6 +34,22 @@ fn a_root_takes_as_long_whatever_becomes_of_it() {
     }
 }
 
+/// A span that was never entered, dropped while a panic unwinds, beside others of its trace.
+#[test]
+fn a_child_that_a_panic_drops_marks_its_trace() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        (0..5).for_each(|_| info_span!("step").in_scope(|| ()));
+        let panicked = catch_unwind(|| {
+            let _child = info_span!("child");
+            std::panic::resume_unwind(Box::new("refused"));
+        });
+        assert!(panicked.is_err());
+    });
+    assert_eq!(spans.len(), 7);
+}
+
 /// If code on the OpenTelemetry API ends a root with another time, that is its end for the policies
 /// and the totals as in the exported span. This holds whether it was kept or dropped, and even if
 /// its handle lives on.
