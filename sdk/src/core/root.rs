@@ -283,7 +283,11 @@ impl Core {
         let facts = Facts { base, ..*facts };
         let is_kept = outcome.decision.keep && outcome.slot.1.is_none();
         if !is_kept && flags.with_sampled(false) == TraceFlags::NOT_SAMPLED {
-            self.shared.dropped_unmarked.store(true, Ordering::Relaxed);
+            // Written once: all threads read the memory around it.
+            let dropped_unmarked = &self.shared.dropped_unmarked;
+            if !dropped_unmarked.load(Ordering::Relaxed) {
+                dropped_unmarked.store(true, Ordering::Relaxed);
+            }
         }
         match outcome.is_recorded() {
             true => self.record_root(claim, &facts, outcome, flags),
