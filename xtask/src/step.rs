@@ -44,6 +44,7 @@ pub(crate) struct Slow {
 }
 
 const MANIFESTS: &str = ":(glob)**/Cargo.toml";
+const COUNTS: &str = "benches/results/instructions.txt";
 
 impl Step {
     /// Every step, in the order of `release`: quick answers first, and the tests last, so that a
@@ -149,10 +150,11 @@ impl Step {
             Step::Minimal => (&[MANIFESTS], 3.0),
             Step::Platforms => (&[MANIFESTS, "sdk/src/table", "spans/src/record"], 2.5),
             Step::Semver => (&[MANIFESTS], 1.0),
-            Step::Loom => (&["sdk/src", "samplers/src"], 2.5),
+            Step::Loom => (&["sdk/src", "spans/src", "samplers/src"], 2.5),
             Step::FuzzCheck => (&["fuzz/Cargo.toml", "fuzz/src"], 2.0),
             Step::Instructions => {
-                (&["sdk/src", "sdk/benches", "samplers/src", "benches/results/instructions.txt"], 6.0)
+                let reads = &["sdk/src", "sdk/benches", "spans/src", "tower/src", "samplers/src", COUNTS];
+                (reads, 6.0)
             }
             Step::Bounds => {
                 (&["formats/src", "recording/src", "tuner/src", "analysis/src", "model/src", "cli/src"], 2.5)
@@ -161,7 +163,7 @@ impl Step {
                 (&["fuzz", "formats/src", "recording/src", "samplers/src", "baselines/src"], 4.0)
             }
             Step::E2e => (&["exporters", "receiver", "spool", "tests", "xtask/servers"], 14.5),
-            Step::Programs => (&["sdk", "samplers/src"], 4.0),
+            Step::Programs => (&["sdk", "spans/src", "samplers/src"], 4.0),
         };
         Some(Slow { reads, minutes })
     }
