@@ -91,9 +91,12 @@ impl Headers<'_> {
     /// propagator's `fields` are the headers it writes, but those of B3 read both forms and write
     /// one.
     fn has_any_form(&self, name: &str) -> bool {
-        let is_b3 = NAMES[B3].iter().any(|form| form.as_str() == name);
-        let has_b3 = || NAMES[B3].iter().any(|form| self.0.contains_key(form));
-        if is_b3 { has_b3() } else { self.all(name).iter().next().is_some() }
+        let has = |names: &[HeaderName]| names.iter().any(|name| self.0.contains_key(name));
+        match NAMES.iter().position(|known| known.as_str() == name) {
+            Some(at) if B3.contains(&at) => has(&NAMES[B3]),
+            Some(at) => has(&NAMES[at..=at]),
+            None => self.0.contains_key(name),
+        }
     }
 }
 
