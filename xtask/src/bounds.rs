@@ -151,7 +151,7 @@ fn cases() -> Vec<Case> {
         (Many::Depth, 300, &[Tail]),
         (Many::Values, 2000, &[Tail]),
         (Many::Roots, 400, &[Baselines]),
-        // The search itself costs as much as 700 traces, and varies with its findings. With 60, that
+        // The search itself costs as much as 700 traces, and varies with its findings. With 60 it
         // hid what traces cost.
         (Many::Traces, 200, &[Tune]),
         (Many::Names, 20, &[Tune]),
