@@ -45,7 +45,7 @@ use crate::held_logs::Watchers;
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
 use crate::record::{Buffer, Header, KeepReason};
-use crate::stats::{Counters, GivenUp, TailStats, Tally};
+use crate::stats::{GivenUp, TailStats, Tally};
 use crate::sync::statics::{AtomicBool, Ordering};
 use crate::thread;
 use crate::traces::{HELD_BYTES, ProvisionalTrace, TraceRef, Traces};
@@ -55,11 +55,13 @@ use crate::weight::{self, Weighing};
 /// builder.
 #[derive(Debug)]
 pub struct LateTraces {
-    parts: Parts,
+    sampler: Arc<TailSampler>,
+    own: Vec<OwnPolicy>,
     ring: Ring,
     clock: Clock,
-    pub counters: Arc<Counters>,
     queue: Arc<Queue>,
+    /// Whether given-up traces are remembered for explanations.
+    explains: bool,
     /// Whether a policy needs call-tree shapes.
     is_shaped: bool,
     /// Whether a policy keeps traces for a warning in them.
@@ -74,25 +76,6 @@ pub struct LateTraces {
     callers_rate: Option<Allowance>,
     /// Set once the service was warned that another SDK records some roots.
     warned_elsewhere: AtomicBool,
-}
-
-/// The parameters of a [`LateTraces`].
-#[derive(Debug)]
-pub struct Parts {
-    pub sampler: Arc<TailSampler>,
-    pub own: Vec<OwnPolicy>,
-    pub ring_bytes: usize,
-    pub hold: Ticks,
-    pub request_age_max: Ticks,
-    /// The most spans that a trace may have.
-    pub spans_max: usize,
-    /// The most bytes of a trace that fit into the queue.
-    pub bytes_max: usize,
-    /// Whether given-up traces are remembered for explanations.
-    pub explains: bool,
-    /// The spans and bytes from which a trace of the head sampler is queued in parts, before its
-    /// outcome is known.
-    pub in_part: (usize, usize),
 }
 
 /// The end of a root of a trace that the head sampler kept.
@@ -135,17 +118,25 @@ fn allows(weighing: Weighing, threshold: Threshold) -> bool {
 }
 
 impl LateTraces {
-    pub fn new(parts: Parts, clock: Clock, counters: Arc<Counters>, queue: Arc<Queue>) -> Self {
-        let sampler = parts.sampler.clone();
+    pub fn new(
+        (tail, sampler): (&Tail, Arc<TailSampler>),
+        own: Vec<OwnPolicy>,
+        explains: bool,
+        clock: Clock,
+        queue: Arc<Queue>,
+    ) -> Self {
+        let hold = clock.ticks_of(Duration::from_nanos(tail.hold.get()));
+        let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
         LateTraces {
-            ring: Ring::new(parts.ring_bytes, parts.hold, parts.request_age_max),
-            is_shaped: sampler.rules().any(|rule| rule.policy == Policy::Odd),
+            ring: Ring::new(tail.ring_bytes, hold, clock.ticks_of(queue.bounds.trace_age)),
+            is_shaped,
             wants_warnings: sampler.wants(Severity::Warning),
             weighs: sampler.decides_by_outcome(),
-            parts,
+            sampler,
+            own,
             clock,
-            counters,
             queue,
+            explains,
             announced: Announcements::default(),
             logs: Watchers::default(),
             troubled: Troubled::default(),
@@ -155,16 +146,10 @@ impl LateTraces {
         }
     }
 
-    /// The most spans that a trace may have.
-    #[inline]
-    pub fn spans_max(&self) -> usize {
-        self.parts.spans_max
-    }
-
-    /// The most spans and bytes that a trace may have. A trace may take at most its part of the
-    /// ring, so that others fit beside it, and no more than the queue could accept.
-    pub fn limits(&self) -> (usize, usize) {
-        (self.parts.spans_max, self.parts.bytes_max.min(self.parts.ring_bytes / Tail::TRACE_PART))
+    /// The most bytes that a trace may have: its part of the ring, so that others fit beside it,
+    /// and no more than the queue could accept.
+    pub fn bytes_max(&self) -> usize {
+        self.queue.bounds.bytes_per_trace().min(self.ring.budget.max / Tail::TRACE_PART)
     }
 
     /// The severity by which traces are ranked for eviction. Warnings count only if a policy asks
@@ -175,7 +160,7 @@ impl LateTraces {
     }
 
     pub fn sampler(&self) -> &TailSampler {
-        &self.parts.sampler
+        &self.sampler
     }
 
     /// The names of reasons, indexed by [`KeepReason::index`].
@@ -224,7 +209,7 @@ impl LateTraces {
     fn hold(&self, mut trace: Box<ProvisionalTrace>, now: Ticks, patience: Patience) {
         let is_back = std::mem::replace(&mut trace.is_held, true);
         if !is_back {
-            self.counters.held(trace.counted);
+            self.queue.counters.held(trace.counted);
         }
         let mut out = OUT.try_with(Cell::take).unwrap_or_default();
         if let Err((trace, way_out)) = self.ring.hold(trace, is_back, now, &mut out) {
@@ -239,14 +224,14 @@ impl LateTraces {
     /// Ends a recorded trace: exports it or gives it up. It is in no slot and not in the ring.
     fn settle(&self, mut trace: Box<ProvisionalTrace>, way_out: WayOut, patience: Patience) {
         if trace.is_held {
-            self.counters.not_held(trace.counted);
+            self.queue.counters.not_held(trace.counted);
         }
         let trace_id = trace.header.trace_id;
         match way_out {
             WayOut::Kept(by, threshold) => self.export(&mut trace, (by, threshold), patience),
             WayOut::GivenUp(reason) => {
                 self.logs.each(|holds| holds.note_given_up(trace_id));
-                self.counters.give_up(reason, trace.counted);
+                self.queue.counters.give_up(reason, trace.counted);
                 self.note_given_up(trace_id, reason, Some(trace.refused_by));
             }
         }
@@ -271,7 +256,7 @@ impl LateTraces {
     ) -> Option<(KeepReason, Option<Threshold>)> {
         let header = &trace.header;
         let randomness = header.state.randomness().unwrap_or_else(|| weight::of_trace_id(header.trace_id));
-        let own: &[OwnPolicy] = if has_time { &self.parts.own } else { &[] };
+        let own: &[OwnPolicy] = if has_time { &self.own } else { &[] };
         let view = PolicyView { trace: self.view(trace), own };
         let shape = if self.is_shaped { shape::of(view.trace.spans) } else { 0 };
         let submitted = view.submitted(trace.key, now, (shape, trace.buffer.bytes_used()));
@@ -288,10 +273,10 @@ impl LateTraces {
     /// trace of the head sampler with the same outcome keeps its own threshold: see
     /// [`LateTraces::weigh_kept`].
     fn is_true(&self, trace: &ProvisionalTrace, weighing: Weighing, threshold: Threshold) -> bool {
-        let (spans, bytes) = self.parts.in_part;
+        let bounds = &self.queue.bounds;
         let is_whole = trace.root().is_some()
-            && trace.buffer.records.len() <= spans
-            && trace.buffer.bytes_used() < bytes
+            && trace.buffer.records.len() <= bounds.spans_per_trace as usize
+            && trace.buffer.bytes_used() < bounds.bytes_per_part()
             && trace.header.cut == 0;
         is_whole && allows(weighing, threshold)
     }
@@ -308,7 +293,7 @@ impl LateTraces {
     ) {
         let Outcome { key, nanos, severity, weighing } = *outcome;
         let Some(own) = header.state.threshold().filter(|own| *own != Threshold::ALWAYS) else { return };
-        if weighing == Weighing::Never || buffer.bytes_used() >= self.parts.in_part.1 {
+        if weighing == Weighing::Never || buffer.bytes_used() >= self.queue.bounds.bytes_per_part() {
             return;
         }
         let trace = TailTrace { spans: buffer.view(header), clock: &self.clock, key: "", severity, nanos };
@@ -353,8 +338,8 @@ impl LateTraces {
         patience: Patience,
     ) {
         match by {
-            KeepReason::HAND => self.counters.tally(Tally::KeptByHand, 1),
-            KeepReason::CALLER => self.counters.tally(Tally::KeptByCaller, 1),
+            KeepReason::HAND => self.queue.counters.tally(Tally::KeptByHand, 1),
+            KeepReason::CALLER => self.queue.counters.tally(Tally::KeptByCaller, 1),
             _ => {}
         }
         // A trace whose root is still open has no duration yet.
@@ -394,7 +379,7 @@ impl LateTraces {
             return false;
         }
         while let Some(counted) = traces.give_up_open() {
-            self.counters.give_up(GivenUp::RingFull, counted);
+            self.queue.counters.give_up(GivenUp::RingFull, counted);
             if self.ring.grow(reservation, bytes) {
                 return true;
             }
@@ -409,8 +394,8 @@ impl LateTraces {
         for expired in out {
             self.give_up_expired(expired);
         }
-        self.parts.own.iter().for_each(OwnPolicy::warn);
-        if self.counters.tallied(Tally::RootsElsewhere) > 0
+        self.own.iter().for_each(OwnPolicy::warn);
+        if self.queue.counters.tallied(Tally::RootsElsewhere) > 0
             && !self.warned_elsewhere.swap(true, Ordering::Relaxed)
         {
             warn(|| {
@@ -455,7 +440,7 @@ impl LateTraces {
     /// Whether a caller may request one more trace. A refusal is counted.
     pub fn admits_caller(&self, now: Nanos) -> bool {
         let admits = self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now));
-        self.counters.tally(Tally::RefusedCallers, u64::from(!admits));
+        self.queue.counters.tally(Tally::RefusedCallers, u64::from(!admits));
         admits
     }
 
@@ -482,11 +467,11 @@ impl LateTraces {
     pub fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
         TailStats {
             policies: self.sampler().counts(),
-            not_there: self.ring.missed(),
+            not_there: self.ring.missed.load(Ordering::Relaxed),
             traces_open: traces.provisional().into(),
-            ring_bytes: self.ring.bytes() as u64,
-            ring_bytes_max: self.ring.bytes_max() as u64,
-            own_faults: self.parts.own.iter().map(OwnPolicy::stats).collect(),
+            ring_bytes: self.ring.budget.used() as u64,
+            ring_bytes_max: self.ring.budget.max as u64,
+            own_faults: self.own.iter().map(OwnPolicy::stats).collect(),
             shapes_forgotten: self.sampler().shapes_forgotten(),
             boosts: self.sampler().boosts_begun(),
             ..counted
@@ -497,7 +482,7 @@ impl LateTraces {
     pub fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
         let trace = traces.take_provisional(began, key);
         if trace == TraceRef::NONE {
-            self.counters.tally(Tally::WithoutSlot, 1);
+            self.queue.counters.tally(Tally::WithoutSlot, 1);
             return None;
         }
         Some(trace)

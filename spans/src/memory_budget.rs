@@ -17,7 +17,7 @@ use crate::sync::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct MemoryBudget {
     used: AtomicUsize,
-    max: usize,
+    pub(crate) max: usize,
     /// Attributes, events and links that were cut because they did not fit.
     parts_cut: statics::AtomicU64,
 }

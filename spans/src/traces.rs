@@ -24,7 +24,6 @@ use std::sync::{Arc, OnceLock};
 pub use self::provisional::{EndedSpan, Grow};
 pub use self::provisional_trace::{HELD_BYTES, ProvisionalTrace};
 
-use crate::bounds::Bounds;
 use crate::clock::Ticks;
 use crate::export::{Patience, Queue};
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
@@ -229,7 +228,7 @@ impl Traces {
         header: impl FnOnce() -> Header,
         record: Record,
         body: Option<&mut Body>,
-        (queue, bounds): (&Queue, &Bounds),
+        queue: &Queue,
         at_end: impl FnOnce(&mut Header, &Buffer),
     ) -> bool {
         // Wait before taking any lock, because a worker may need that lock to free space.
@@ -259,8 +258,8 @@ impl Traces {
             self.free((trace.slot, slot), gathered, false);
             return is_taken;
         }
-        if gathered.buffer.records.len() >= bounds.spans_per_trace as usize
-            || has_body && gathered.buffer.bytes_used() >= bounds.bytes_per_part()
+        if gathered.buffer.records.len() >= queue.bounds.spans_per_trace as usize
+            || has_body && gathered.buffer.bytes_used() >= queue.bounds.bytes_per_part()
         {
             gathered.leave_in_part(queue);
         } else if may_grow && gathered.outgrows() && !gathered.reserve_all(&self.budget) {

@@ -26,7 +26,7 @@ use crate::why::Why;
 use astracer_spans::export::{
     Converter, Queue, SharedDestination, Source, Upkeep, Worker, Workers, own_scope,
 };
-use astracer_spans::late::{LateTraces, Parts};
+use astracer_spans::late::LateTraces;
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::stats::Counters;
 use astracer_spans::sync::AtomicUsize;
@@ -65,7 +65,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             trace_age: clock.ticks_of(settings.bounds.trace_age),
             traces: Traces::new(settings.bounds.open_traces, budget.clone()),
-            late: tail.clone().map(|tail| self.late_traces(tail, &decider, &counters, &queue)),
+            late: tail.clone().map(|tail| self.late_traces(tail, &decider, &queue)),
             settings,
             budget,
             reports: Arc::default(),
@@ -147,22 +147,11 @@ impl Builder {
         &mut self,
         sampler: Arc<TailSampler>,
         decider: &Decider,
-        counters: &Arc<Counters>,
         queue: &Arc<Queue>,
     ) -> LateTraces {
-        let (clock, bounds) = (&decider.clock, &self.settings.bounds);
-        let parts = Parts {
-            sampler,
-            own: mem::take(&mut self.own_policies),
-            ring_bytes: self.tail.ring_bytes,
-            hold: clock.ticks_of(Duration::from_nanos(self.tail.hold.get())),
-            request_age_max: clock.ticks_of(bounds.trace_age),
-            spans_max: Tail::TRACE_SPANS_MAX,
-            bytes_max: bounds.bytes_per_trace(),
-            explains: decider.why.is_some(),
-            in_part: (bounds.spans_per_trace as usize, bounds.bytes_per_part()),
-        };
-        LateTraces::new(parts, clock.clone(), counters.clone(), queue.clone())
+        let own = mem::take(&mut self.own_policies);
+        let explains = decider.why.is_some();
+        LateTraces::new((&self.tail, sampler), own, explains, decider.clock.clone(), queue.clone())
     }
 
     /// Starts the exporter's threads.
@@ -182,7 +171,6 @@ impl Builder {
         let in_flight = in_flight.clamp(1, EXPORTS_MAX);
         let workers = Arc::new(Workers {
             queue: shared.queue.clone(),
-            counters: shared.counters.clone(),
             destination: destination.clone(),
             admission: Box::new(admission),
             upkeep: Arc::downgrade(shared) as Weak<dyn Upkeep>,

@@ -78,15 +78,8 @@ impl Core {
             let record = self.record_of(entry, metadata);
             return self.end_with_late(late, entry, (header, &record), body);
         }
-        let bounds = (&*shared.queue, &shared.settings.bounds);
-        shared.traces.end_span(
-            entry.trace(),
-            header,
-            self.record_of(entry, metadata),
-            body,
-            bounds,
-            |_, _| (),
-        );
+        let record = self.record_of(entry, metadata);
+        shared.traces.end_span(entry.trace(), header, record, body, &shared.queue, |_, _| ());
     }
 
     /// Counts the open spans of kept and of recorded traces as lost, because their ends are no

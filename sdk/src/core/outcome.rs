@@ -128,7 +128,7 @@ impl Core {
         let shared = &*self.shared;
         if is_plain
             && entry.fate() == Fate::Provisional
-            && shared.traces.gather(entry.trace(), record, late.spans_max(), &shared.queue)
+            && shared.traces.gather(entry.trace(), record, &shared.queue)
         {
             return;
         }
@@ -155,9 +155,8 @@ impl Core {
         let nanos = || shared.decider.clock.duration(entry.began(), at, by_hand);
         let root = is_root.then(|| (entry.trace_id(), record.span_id));
         if entry.fate() == Fate::Kept {
-            let bounds = (&*shared.queue, &shared.settings.bounds);
             let Some((root, key)) = root.zip(entry.root_key()) else {
-                shared.traces.end_span(trace, header, record, body, bounds, |_, _| ());
+                shared.traces.end_span(trace, header, record, body, &shared.queue, |_, _| ());
                 return;
             };
             self.count(late, (key, root.0), nanos(), (worst == Severity::Error, true));
@@ -165,13 +164,13 @@ impl Core {
             let weigh = |header: &mut Header, buffer: &Buffer| {
                 late.weigh_kept(header, buffer, &outcome, || shared.decider.now());
             };
-            if shared.traces.end_span(trace, header, record, body, bounds, weigh) {
+            if shared.traces.end_span(trace, header, record, body, &shared.queue, weigh) {
                 late.note_kept(key, root, (entry.began(), nanos()));
             }
             return;
         }
         let grow = |memory: &mut _, bytes, severity| late.grow(memory, bytes, severity, &shared.traces);
-        let room = (late.limits(), &grow as _);
+        let room = (late.bytes_max(), &grow as _);
         let ended =
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), &shared.queue, room);
         let count = |is_recorded| {

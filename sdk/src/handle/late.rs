@@ -67,10 +67,10 @@ impl Handle {
                 }
                 // `admits_caller` has counted it.
                 Some(_) => {}
-                None => late.counters.tally(Tally::RefusedCallers, 1),
+                None => shared.counters.tally(Tally::RefusedCallers, 1),
             }
         }
-        late.counters.tally(Tally::RefusedCallers, ids.count() as u64);
+        shared.counters.tally(Tally::RefusedCallers, ids.count() as u64);
         accepted
     }
 
@@ -85,8 +85,8 @@ impl Handle {
     /// Counts traces that are not announced to another process, in
     /// [`TailStats::unannounced`](crate::TailStats::unannounced).
     pub fn count_unannounced(&self, traces: u64) {
-        if let Some((_, late)) = self.late() {
-            late.counters.tally(Tally::Unannounced, traces);
+        if let Some((shared, _)) = self.late() {
+            shared.counters.tally(Tally::Unannounced, traces);
         }
     }
 

@@ -67,8 +67,8 @@ pub struct Queue {
     done: Condvar,
     /// The service's threads wait here for space, if the queue blocks when full.
     space: Condvar,
-    counters: Arc<Counters>,
-    bounds: Bounds,
+    pub counters: Arc<Counters>,
+    pub bounds: Bounds,
 }
 
 #[derive(Debug, Default)]

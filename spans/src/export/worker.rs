@@ -14,7 +14,7 @@ use super::queue::{Queue, Taken, Work};
 use super::shared::{SharedDestination, losses, message};
 use crate::panics::caught;
 use crate::record::Batch;
-use crate::stats::{Counted, Counters, Loss};
+use crate::stats::{Counted, Loss};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Periodic work on open traces, which the exporter's threads do between batches.
@@ -37,7 +37,6 @@ pub trait Admission: Send + Sync + Debug {
 #[derive(Debug)]
 pub struct Workers {
     pub queue: Arc<Queue>,
-    pub counters: Arc<Counters>,
     pub destination: Arc<SharedDestination>,
     pub admission: Box<dyn Admission>,
     /// Weak, so that the threads end when the last layer and handle are dropped.
@@ -183,17 +182,17 @@ impl Workers {
     fn count(&self, counted: Counted, capped: Counted, report: &DeliveryReport) {
         let (mut roots, mut calls) = (counted.roots - capped.roots, counted.calls - capped.calls);
         if capped.spans > 0 {
-            self.counters.lose(Loss::Capped, capped);
+            self.queue.counters.lose(Loss::Capped, capped);
         }
         if report.delivery.accepted > 0 {
-            self.counters.exported(Counted { spans: report.delivery.accepted, roots, calls });
+            self.queue.counters.exported(Counted { spans: report.delivery.accepted, roots, calls });
             (roots, calls) = (0, 0.0);
         }
         let lost = losses(report);
         let is_abandoned = lost.total() > 0 && self.queue.is_abandoned();
         for (loss, spans) in lost.reasons() {
             let loss = if is_abandoned && loss == Loss::ExportFailed { Loss::Deadline } else { loss };
-            self.counters.lose(loss, Counted { spans, roots, calls });
+            self.queue.counters.lose(loss, Counted { spans, roots, calls });
             (roots, calls) = (0, 0.0);
         }
     }
@@ -209,7 +208,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::export::{Extras, Source};
     use crate::record::{Ending, Header, Record, SpanLimits};
-    use crate::stats::Tally;
+    use crate::stats::{Counters, Tally};
     use crate::test_callsite::{BAD, METADATA};
 
     #[derive(Debug)]
@@ -255,7 +254,6 @@ mod tests {
         let upkeep: Arc<dyn Upkeep> = Arc::new(Nothing);
         let workers = Arc::new(Workers {
             queue: queue.clone(),
-            counters: counters.clone(),
             destination: SharedDestination::new(Box::new(Accepts), "there"),
             admission: Box::new(Nothing),
             upkeep: Arc::downgrade(&upkeep),

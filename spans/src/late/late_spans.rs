@@ -36,8 +36,8 @@ impl LateTraces {
         let (key, span) = match self.queue.is_closed() {
             true => (None, LateSpan::GivenUp(GivenUp::ShutDown)),
             false => {
-                let (span, bounds) = ((&record, body.as_deref_mut()), (self.limits(), &may_follow as _));
-                self.ring.end_late((trace_id, part), span, severity, bounds)
+                let (span, room) = ((&record, body.as_deref_mut()), (self.bytes_max(), &may_follow as _));
+                self.ring.end_late((trace_id, part), span, severity, room)
             }
         };
         count(key.is_some());
@@ -45,9 +45,9 @@ impl LateTraces {
             self.sampler().note_error(key, now);
         }
         match span {
-            LateSpan::Held => self.counters.held(counted),
+            LateSpan::Held => self.queue.counters.held(counted),
             LateSpan::GivenUp(reason) => {
-                self.counters.give_up(reason, counted);
+                self.queue.counters.give_up(reason, counted);
                 if is_root {
                     self.note_open_given_up(trace_id, reason);
                 }
@@ -64,14 +64,14 @@ impl LateTraces {
                     trace.duration = nanos;
                 }
                 let (bytes, severity) = (trace.bytes_with(body.as_deref()), trace.severity);
-                if trace.is_full(self.limits(), &record)
+                if trace.is_full(self.bytes_max(), &record)
                     || !self.grow(&mut trace.reservation, bytes, severity, traces)
                 {
                     trace.header.cut_some(1);
-                    self.counters.give_up(GivenUp::Cut, counted);
+                    self.queue.counters.give_up(GivenUp::Cut, counted);
                 } else {
                     trace.add(record, body);
-                    self.counters.held(counted);
+                    self.queue.counters.held(counted);
                 }
                 // A trace of the head sampler has been exported by now, with its own threshold. So
                 // this one gets none.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use astracer_samplers::Threshold;
-use astracer_samplers::tail::{KeyNumber, Severity};
+use astracer_samplers::tail::{KeyNumber, Severity, Tail};
 use opentelemetry::TraceId;
 
 use self::row::{Row, short};
@@ -87,15 +87,14 @@ impl Arrivals {
 #[derive(Debug)]
 pub(super) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
-    budget: Arc<MemoryBudget>,
-    bytes_max: usize,
+    pub(super) budget: Arc<MemoryBudget>,
     /// The time for which traces are held.
     hold: Ticks,
     /// The time for which a request for a trace that has not arrived stays valid.
     request_age_max: Ticks,
     closed: AtomicBool,
     /// The requests whose trace was not there and has not arrived since.
-    missed: AtomicU64,
+    pub(super) missed: AtomicU64,
 }
 
 /// The outcome of ending a span after its trace left the slot.
@@ -117,7 +116,6 @@ impl Ring {
         Ring {
             shards: Default::default(),
             budget: MemoryBudget::new(bytes),
-            bytes_max: bytes,
             hold,
             request_age_max,
             closed: AtomicBool::new(false),
@@ -127,18 +125,6 @@ impl Ring {
 
     fn shard(&self, trace_id: TraceId) -> MutexGuard<'_, Shard> {
         lock(&self.shards[short(trace_id) as usize % SHARDS])
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.budget.used()
-    }
-
-    pub(super) fn bytes_max(&self) -> usize {
-        self.bytes_max
-    }
-
-    pub(super) fn missed(&self) -> u64 {
-        self.missed.load(Ordering::Relaxed)
     }
 
     /// Whether the ring holds traces at present. Relaxed: only a hint that saves work; `hold`
@@ -358,15 +344,14 @@ impl Ring {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a span whose trace has left its slot. `limits` are those of
-    /// [`ProvisionalTrace::is_full`]; `may_follow` says whether the span may follow a kept trace of
-    /// this reason and key. Also returns the trace's key, unless the trace is gone.
+    /// Ends a span whose trace has left its slot. `may_follow` says whether the span may follow a
+    /// kept trace of this reason and key. Also returns the trace's key, unless the trace is gone.
     pub(super) fn end_late(
         &self,
         (trace_id, part): (TraceId, TraceRef),
         (record, body): (&Record, Option<&mut Body>),
         severity: Severity,
-        (limits, may_follow): ((usize, usize), &dyn Fn(KeepReason, KeyNumber) -> bool),
+        (bytes_max, may_follow): (usize, &dyn Fn(KeepReason, KeyNumber) -> bool),
     ) -> (Option<KeyNumber>, LateSpan) {
         let mut shard = self.shard(trace_id);
         let Shard { rows, kept, .. } = &mut *shard;
@@ -378,7 +363,7 @@ impl Ring {
         let at = latest_of(&|kept| kept.part == part)
             .or_else(|| if place.is_none() { latest_of(&|_| true) } else { None });
         if let Some(kept) = at.and_then(|at| kept.get_mut(at)) {
-            let (is_root, is_full) = (record.is_local_root(), kept.spans >= limits.0);
+            let (is_root, is_full) = (record.is_local_root(), kept.spans >= Tail::TRACE_SPANS_MAX);
             // The root reports the number of missing spans, so it follows in any case.
             if (is_full || !may_follow(kept.by, kept.key)) && !is_root {
                 kept.cut = kept.cut.saturating_add(1);
@@ -394,7 +379,7 @@ impl Ring {
         };
         let key = Some(trace.key);
         if severity <= trace.severity && !record.is_local_root() {
-            if trace.is_full(limits, record) {
+            if trace.is_full(bytes_max, record) {
                 trace.header.cut_some(1);
                 return (key, LateSpan::GivenUp(GivenUp::Cut));
             }
@@ -501,7 +486,7 @@ mod tests {
                 (TraceId::from(1_u128), TraceRef::NONE),
                 (&record, None),
                 Severity::Fine,
-                ((1_000, 1 << 20), &|_, _| true),
+                (1 << 20, &|_, _| true),
             );
             assert!(matches!(late, LateSpan::Held));
             let shard = ring.shard(TraceId::from(1_u128));

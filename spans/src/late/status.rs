@@ -33,7 +33,7 @@ impl LateTraces {
         reason: GivenUp,
         answer: Option<Option<KeepReason>>,
     ) {
-        if self.parts.explains {
+        if self.explains {
             self.ring.note_given_up(GivenUpTrace { trace_id, reason, answer });
         }
     }
@@ -42,7 +42,7 @@ impl LateTraces {
     /// ended, unless more is known about it: another part may already have been submitted to the
     /// policies.
     pub fn note_open_given_up(&self, trace_id: TraceId, reason: GivenUp) {
-        if self.parts.explains && self.ring.status(trace_id).is_none() {
+        if self.explains && self.ring.status(trace_id).is_none() {
             self.note_given_up(trace_id, reason, None);
         }
     }
@@ -53,7 +53,7 @@ impl LateTraces {
             TraceStatus::Kept(by) => self.kept(by),
             TraceStatus::Held(severity, refusal) => {
                 let seen = if severity > Severity::Fine { ", marked for an error or warning" } else { "" };
-                let (bytes, bytes_max) = (self.ring.bytes(), self.ring.bytes_max());
+                let (bytes, bytes_max) = (self.ring.budget.used(), self.ring.budget.max);
                 let answer = self.answer(refusal);
                 format!("{answer}; held in the ring ({bytes} of {bytes_max} bytes used){seen}")
             }
@@ -92,7 +92,7 @@ impl LateTraces {
     fn reason(&self, reason: GivenUp) -> String {
         match reason {
             GivenUp::Unwanted | GivenUp::Refused => "not requested while it was held".to_owned(),
-            GivenUp::RingFull => format!("the ring of {} bytes was full", self.ring.bytes_max()),
+            GivenUp::RingFull => format!("the ring of {} bytes was full", self.ring.budget.max),
             GivenUp::ShutDown => "the service was shut down".to_owned(),
             // These reasons are for single spans.
             GivenUp::Cut | GivenUp::Late => "its spans were late or too many".to_owned(),

@@ -6,6 +6,7 @@ use loom::thread;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
+use crate::bounds::Bounds;
 use crate::export::Work;
 use crate::record::Ending;
 use crate::stats::Counters;
@@ -34,36 +35,29 @@ struct Model {
     traces: Traces,
     queue: Queue,
     counters: Arc<Counters>,
-    bounds: Bounds,
 }
 
 impl Model {
     fn new(slots: u32) -> LoomArc<Self> {
-        let bounds = Bounds::default();
         let counters = Arc::<Counters>::default();
-        let queue = Queue::new(bounds, counters.clone());
-        LoomArc::new(Model {
-            traces: Traces::new(slots, MemoryBudget::new(1 << 20)),
-            queue,
-            counters,
-            bounds,
-        })
+        let queue = Queue::new(Bounds::default(), counters.clone());
+        let traces = Traces::new(slots, MemoryBudget::new(1 << 20));
+        LoomArc::new(Model { traces, queue, counters })
     }
 
     /// Ends a span of a trace. The id encodes the trace: the root of trace 7 is 70, and 71 is a
     /// child.
     fn end(&self, trace: TraceRef, id: u64) {
-        let bounds = (&self.queue, &self.bounds);
-        self.traces.end_span(trace, || header(id), record(id), None, bounds, |_, _| ());
+        self.traces.end_span(trace, || header(id), record(id), None, &self.queue, |_, _| ());
     }
 
     /// Ends a span of a provisional trace. Returns the outcome.
     fn end_provisional(&self, trace: TraceRef, id: u64) -> EndedSpan {
         let record = record(id);
-        if !record.is_local_root() && self.traces.gather(trace, &record, usize::MAX, &self.queue) {
+        if !record.is_local_root() && self.traces.gather(trace, &record, &self.queue) {
             return EndedSpan::Gathered;
         }
-        let unbounded: (_, Grow<'_>) = ((usize::MAX, usize::MAX), &|_, _, _| true);
+        let unbounded: (_, Grow<'_>) = (usize::MAX, &|_, _, _| true);
         self.traces.end_provisional(trace, || header(id), record, None, &self.queue, unbounded)
     }
 

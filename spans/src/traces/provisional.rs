@@ -12,7 +12,7 @@
 //! load without the lock may be stale and is only a hint: the turn in the marks, or a second look
 //! under the lock, decides.
 
-use astracer_samplers::tail::{KeyNumber, Severity};
+use astracer_samplers::tail::{KeyNumber, Severity, Tail};
 
 use super::provisional_trace::ProvisionalTrace;
 use super::{Gathered, Slot, TraceRef, Traces};
@@ -142,14 +142,14 @@ impl Traces {
     /// memory already charged to the budget. A full or given-up trace has no such memory. Returns
     /// whether the span was added.
     #[inline]
-    pub fn gather(&self, trace: TraceRef, record: &Record, spans_max: usize, queue: &Queue) -> bool {
+    pub fn gather(&self, trace: TraceRef, record: &Record, queue: &Queue) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let mut gathered = lock(&slot.gathered);
         let buffer = &gathered.buffer;
         // Without a header this is the trace's first span, and the buffer and reservation are those
         // that a kept trace left in the slot.
         let is_short = slot.turn.load(Ordering::Relaxed) == trace.turn
-            && buffer.records.len() < buffer.records.capacity().min(spans_max)
+            && buffer.records.len() < buffer.records.capacity().min(Tail::TRACE_SPANS_MAX)
             && gathered.header.is_some()
             && !queue.is_closed();
         if is_short {
@@ -166,7 +166,7 @@ impl Traces {
         record: Record,
         body: Option<&mut Body>,
         queue: &Queue,
-        ((spans_max, bytes_max), grow): ((usize, usize), Grow<'_>),
+        (bytes_max, grow): (usize, Grow<'_>),
     ) -> EndedSpan {
         let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
@@ -190,7 +190,7 @@ impl Traces {
             || gathered.reservation.bytes() == 0;
         let used = may_grow.then(|| buffer.bytes_used());
         let is_full = gathered.is_full
-            || buffer.records.len() >= spans_max
+            || buffer.records.len() >= Tail::TRACE_SPANS_MAX
             || used.is_some_and(|used| used >= bytes_max);
         let given_up = if gathered.is_given_up {
             Some((counted, GivenUp::RingFull))

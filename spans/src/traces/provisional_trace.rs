@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use astracer_samplers::tail::{KeyNumber, Severity};
+use astracer_samplers::tail::{KeyNumber, Severity, Tail};
 use opentelemetry::SpanId;
 
 use super::TraceRef;
@@ -108,9 +108,10 @@ impl ProvisionalTrace {
         root.map(|root| root.span_id)
     }
 
-    /// Whether the trace takes no more spans under these limits. A local root is always accepted.
-    pub fn is_full(&self, (spans_max, bytes_max): (usize, usize), record: &Record) -> bool {
-        let is_full = self.buffer.records.len() >= spans_max || self.buffer.bytes_used() >= bytes_max;
+    /// Whether the trace takes no more spans. A local root is always accepted.
+    pub fn is_full(&self, bytes_max: usize, record: &Record) -> bool {
+        let is_full =
+            self.buffer.records.len() >= Tail::TRACE_SPANS_MAX || self.buffer.bytes_used() >= bytes_max;
         is_full && !record.is_local_root()
     }
 

@@ -66,7 +66,7 @@ fn loom_a_trace_leaves_the_ring_once() {
         });
         let found = usize::from(ring.pop_lowest(Severity::Error).is_some());
         assert_eq!(found + usize::from(takes.join().unwrap()) + expires.join().unwrap(), 1);
-        assert_eq!(ring.bytes(), 0, "its bytes must be released");
+        assert_eq!(ring.budget.used(), 0, "its bytes must be released");
     });
 }
 
@@ -79,9 +79,8 @@ fn loom_a_late_span_joins_or_follows_its_trace() {
         hold(&ring, false);
         let other = ring.clone();
         let late = thread::spawn(move || {
-            let (span, limits) = (record(2), (usize::MAX, usize::MAX));
-            let part = (trace(), TraceRef::NONE);
-            match other.end_late(part, (&span, None), Severity::Fine, (limits, &|_, _| true)).1 {
+            let (part, span) = ((trace(), TraceRef::NONE), record(2));
+            match other.end_late(part, (&span, None), Severity::Fine, (usize::MAX, &|_, _| true)).1 {
                 LateSpan::Held => 1,
                 LateSpan::Kept(..) | LateSpan::GivenUp(GivenUp::Late) => 0,
                 late => panic!("capacity suffices, and the severity is Fine: {late:?}"),
