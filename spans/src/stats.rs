@@ -1,14 +1,15 @@
 //! Counts that the SDK keeps of its own work.
 
 mod late;
+mod reasons;
 
 use std::fmt;
 
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 
-pub use self::late::GivenUp;
-pub use self::late::{GivenUpTraces, OwnPolicyFaults, TailStats};
+pub use self::late::{OwnPolicyFaults, TailStats};
+pub use self::reasons::{GivenUp, GivenUpTraces, Loss, Losses};
 
 /// Counts since the start.
 ///
@@ -88,80 +89,6 @@ pub struct Stats {
     pub hint: Option<String>,
 }
 
-/// Losses by reason. Of the reasons of an export, an
-/// exporter (`Builder::with_exporter`) that is not a
-/// destination (`Builder::with_destination`) reports only `export_failed`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Losses {
-    /// The span did not fit the memory of open spans, or is below one that did not. Processes
-    /// called from there drop their part of the trace.
-    pub open_spans: u64,
-    /// The queue to the exporter was full.
-    pub queue_full: u64,
-    /// The destination rejected a request permanently.
-    pub rejected: u64,
-    /// The destination rejected spans of a request that it otherwise accepted.
-    pub partially_rejected: u64,
-    /// A request, or one span, was larger than a limit.
-    pub too_large: u64,
-    /// The destination accepted nothing until the batch reached its maximum age or number of
-    /// attempts.
-    pub expired: u64,
-    /// The spool, or the files, had reached their limit in bytes.
-    pub spool_full: u64,
-    /// The exporter returned another error, or panicked.
-    pub export_failed: u64,
-    /// The shutdown's deadline passed before the span was exported.
-    pub deadline: u64,
-    /// The span ended after the shutdown.
-    pub shut_down: u64,
-    /// The cap on exported bytes was used up: see [`Cap::bytes`](astracer_samplers::Cap::bytes).
-    pub capped: u64,
-}
-
-impl Losses {
-    /// The sum of all reasons.
-    pub fn total(&self) -> u64 {
-        // Saturates, because an exporter may report any number.
-        self.iter().fold(0, |sum, (_, spans)| sum.saturating_add(spans))
-    }
-
-    /// Iterates over the reasons, named as the fields.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        LOSSES.into_iter().map(|(_, name, field)| (name, *field(&mut self.clone())))
-    }
-
-    fn of(&mut self, loss: Loss) -> &mut u64 {
-        LOSSES[loss as usize].2(self)
-    }
-
-    /// The reasons with at least one loss.
-    pub fn reasons(&self) -> impl Iterator<Item = (Loss, u64)> {
-        LOSSES.into_iter().map(|(loss, ..)| (loss, *self.clone().of(loss))).filter(|(_, spans)| *spans > 0)
-    }
-}
-
-impl fmt::Display for Losses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} lost", self.total())?;
-        write_reasons(f, self.iter())
-    }
-}
-
-/// Writes the reasons that occurred, with their counts, in brackets.
-fn write_reasons(
-    f: &mut fmt::Formatter<'_>,
-    reasons: impl Iterator<Item = (&'static str, u64)>,
-) -> fmt::Result {
-    let mut sign = " (";
-    for (name, count) in reasons.filter(|(_, count)| *count > 0) {
-        write!(f, "{sign}{name} {count}")?;
-        sign = ", ";
-    }
-    if sign == ", " { f.write_str(")") } else { Ok(()) }
-}
-
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -185,40 +112,6 @@ impl fmt::Display for Stats {
         }
     }
 }
-
-/// The reason for a loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    OpenSpans,
-    QueueFull,
-    Rejected,
-    PartiallyRejected,
-    TooLarge,
-    Expired,
-    SpoolFull,
-    ExportFailed,
-    Deadline,
-    ShutDown,
-    Capped,
-}
-
-/// A reason, with the name of its field and the field.
-type Reason<R, Counts> = (R, &'static str, fn(&mut Counts) -> &mut u64);
-
-/// Every reason, in the order of the discriminants.
-const LOSSES: [Reason<Loss, Losses>; 11] = [
-    (Loss::OpenSpans, "open_spans", |losses| &mut losses.open_spans),
-    (Loss::QueueFull, "queue_full", |losses| &mut losses.queue_full),
-    (Loss::Rejected, "rejected", |losses| &mut losses.rejected),
-    (Loss::PartiallyRejected, "partially_rejected", |losses| &mut losses.partially_rejected),
-    (Loss::TooLarge, "too_large", |losses| &mut losses.too_large),
-    (Loss::Expired, "expired", |losses| &mut losses.expired),
-    (Loss::SpoolFull, "spool_full", |losses| &mut losses.spool_full),
-    (Loss::ExportFailed, "export_failed", |losses| &mut losses.export_failed),
-    (Loss::Deadline, "deadline", |losses| &mut losses.deadline),
-    (Loss::ShutDown, "shut_down", |losses| &mut losses.shut_down),
-    (Loss::Capped, "capped", |losses| &mut losses.capped),
-];
 
 /// Events that need no more than a count: see the fields of [`Stats`] and [`TailStats`] of these
 /// names.
@@ -294,8 +187,8 @@ impl Pair {
 pub struct Counters {
     shares: Shares,
     exported: Pair,
-    lost: [Pair; LOSSES.len()],
-    given_up: [Pair; late::REASONS.len()],
+    lost: [Pair; Loss::ALL.len()],
+    given_up: [Pair; GivenUp::ALL.len()],
     /// Spans that entered the ring, and spans that left it.
     held: [Pair; 2],
     /// In thousandths of a call.
@@ -380,11 +273,7 @@ impl Counters {
     /// differences also saturate.
     pub fn read(&self) -> Stats {
         let exported = self.exported.read();
-        let (mut spans_lost, mut traces_lost) = (Losses::default(), Losses::default());
-        for (loss, ..) in LOSSES {
-            let counted = self.lost[loss as usize].read();
-            (*spans_lost.of(loss), *traces_lost.of(loss)) = (counted.spans, counted.roots);
-        }
+        let [spans_lost, traces_lost] = Losses::read(&self.lost);
         let mut tail = TailStats {
             roots_elsewhere: self.tallied(Tally::RootsElsewhere),
             kept_by_hand: self.tallied(Tally::KeptByHand),
@@ -394,11 +283,7 @@ impl Counters {
             without_slot: self.tallied(Tally::WithoutSlot),
             ..TailStats::default()
         };
-        for (reason, ..) in late::REASONS {
-            let counted = self.given_up[reason as usize].read();
-            *tail.spans_given_up.of(reason) = counted.spans;
-            *tail.traces_given_up.of(reason) = counted.roots;
-        }
+        [tail.spans_given_up, tail.traces_given_up] = GivenUpTraces::read(&self.given_up);
         // Read those that left first, so that they do not outnumber those that entered.
         let [went, came] = [&self.held[1], &self.held[0]].map(Pair::read);
         tail.spans_held = came.spans.saturating_sub(went.spans);

@@ -4,26 +4,7 @@ use std::fmt;
 
 use astracer_samplers::tail::PolicyCounts;
 
-/// The reason for giving up a recorded trace that the head sampler dropped: see [`GivenUpTraces`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenUp {
-    Unwanted,
-    Refused,
-    RingFull,
-    Cut,
-    Late,
-    ShutDown,
-}
-
-/// Every reason, in the order of the discriminants.
-pub(super) const REASONS: [super::Reason<GivenUp, GivenUpTraces>; 6] = [
-    (GivenUp::Unwanted, "unwanted", |given_up| &mut given_up.unwanted),
-    (GivenUp::Refused, "refused", |given_up| &mut given_up.refused),
-    (GivenUp::RingFull, "ring_full", |given_up| &mut given_up.ring_full),
-    (GivenUp::Cut, "cut", |given_up| &mut given_up.cut),
-    (GivenUp::Late, "late", |given_up| &mut given_up.late),
-    (GivenUp::ShutDown, "shut_down", |given_up| &mut given_up.shut_down),
-];
+use super::reasons::{GivenUpTraces, write_reasons};
 
 /// Faults of a policy function supplied by the service: see [`TailStats::own_faults`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,40 +72,6 @@ pub struct TailStats {
     pub boosts: u64,
 }
 
-/// Recorded traces or spans that were given up, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct GivenUpTraces {
-    /// No policy wanted the trace, and it was not requested while it was held.
-    pub unwanted: u64,
-    /// A policy wanted the trace, or had kept it before the span ended, but its budget was used up.
-    pub refused: u64,
-    /// The ring was full.
-    pub ring_full: u64,
-    /// The trace had already reached its maximum size when the span ended.
-    pub cut: u64,
-    /// The trace had already been given up when the span ended.
-    pub late: u64,
-    /// The service was shut down.
-    pub shut_down: u64,
-}
-
-impl GivenUpTraces {
-    /// The sum over all reasons.
-    pub fn total(&self) -> u64 {
-        self.iter().map(|(_, count)| count).sum()
-    }
-
-    /// Iterates over the reasons, named as the fields are.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        REASONS.into_iter().map(|(_, name, field)| (name, *field(&mut self.clone())))
-    }
-
-    pub(super) fn of(&mut self, reason: GivenUp) -> &mut u64 {
-        REASONS[reason as usize].2(self)
-    }
-}
-
 impl fmt::Display for TailStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by_policy = self.policies.iter().map(|policy| policy.kept).sum::<u64>();
@@ -141,7 +88,7 @@ impl fmt::Display for TailStats {
             }
         }
         write!(f, "), {} held, {} given up", self.traces_held, self.traces_given_up.total())?;
-        super::write_reasons(f, self.traces_given_up.iter())?;
+        write_reasons(f, self.traces_given_up.iter())?;
         write!(f, "; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)?;
         if self.boosts > 0 { write!(f, "; {} boosts", self.boosts) } else { Ok(()) }
     }
