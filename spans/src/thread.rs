@@ -1,7 +1,7 @@
 //! Threads: a number for each, and the names that spans record as the thread they began on.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::sync::statics::{AtomicU32, Ordering};
@@ -48,28 +48,20 @@ impl ThreadName {
     }
 }
 
-/// The names of the threads that occur in a batch.
+/// The names of the threads that occur in a batch, by number; `None` for a thread that ended long
+/// ago.
 #[derive(Debug, Default)]
-pub struct ThreadNames {
-    /// By number; `None` for a thread that ended long ago.
-    known: Vec<(u32, Option<ThreadName>)>,
-}
+pub struct ThreadNames(BTreeMap<u32, Option<ThreadName>>);
 
 impl ThreadNames {
     /// Looks up the name of a thread that is alive or has ended recently.
     pub fn note(&mut self, number: u32) {
-        if let Err(place) = self.place(number) {
-            self.known.insert(place, (number, names().known.get(&number).cloned()));
-        }
+        self.0.entry(number).or_insert_with(|| names().known.get(&number).cloned());
     }
 
     /// The name of a thread that was noted.
     pub fn of(&self, number: u32) -> Option<&ThreadName> {
-        self.place(number).ok().and_then(|place| self.known[place].1.as_ref())
-    }
-
-    fn place(&self, number: u32) -> Result<usize, usize> {
-        self.known.binary_search_by_key(&number, |(known, _)| *known)
+        self.0.get(&number)?.as_ref()
     }
 }
 
