@@ -32,9 +32,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(super) use self::finish::Ticket;
+pub use self::finish::WaitError;
 use self::heartbeat::Heartbeats;
 use super::list::List;
-use super::ticket::Ticket;
 use crate::bounds::{Bounds, WhenQueueFull};
 use crate::record::{Batch, Body, Buffer, Header, Record};
 use crate::stats::{Counted, Counters, Loss};
@@ -288,7 +289,9 @@ impl Queue {
 
     /// As [`Queue::push`], for a span that leaves without the rest of its trace.
     pub fn push_span(&self, header: Header, record: Record, body: Option<&mut Body>) -> bool {
-        self.gather(|batch| batch.add_span(header, record, body))
+        let mut single = Buffer::default();
+        single.append(record, body);
+        self.gather(|batch| batch.add(header, &mut single))
     }
 
     fn gather(&self, add: impl FnOnce(&mut Batch)) -> bool {

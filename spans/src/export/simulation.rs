@@ -10,8 +10,7 @@ use astracer_samplers::Threshold;
 use astracer_testing::SplitMix;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
-use super::queue::{Queue, Taken, Work};
-use super::ticket::{Ticket, WaitError};
+use super::queue::{Queue, Taken, Ticket, WaitError, Work};
 use crate::bounds::{Bounds, WhenQueueFull};
 use crate::record::{Buffer, Ending, Header, Record};
 use crate::stats::{Counted, Counters, Loss, Tally};

@@ -5,7 +5,6 @@
 //! sequentially, and the buffer in which a trace was recorded stays in the cache of the thread that
 //! writes to it next.
 
-use super::body::Body;
 use super::buffer::{Buffer, Ends};
 use super::header::Header;
 use super::memory::MemoryView;
@@ -104,13 +103,6 @@ impl Batch {
     pub fn of(header: Header, trace: &mut Buffer) -> Self {
         let heads = vec![Head { header, lengths: trace.ends() }];
         Batch { heads, all: std::mem::take(trace), ..Batch::default() }
-    }
-
-    /// Adds one span that leaves without the rest of its trace.
-    pub fn add_span(&mut self, header: Header, record: Record, body: Option<&mut Body>) {
-        let mut single = Buffer::default();
-        single.append(record, body);
-        self.add(header, &mut single);
     }
 
     /// Iterates over the traces.

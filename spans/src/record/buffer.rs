@@ -8,7 +8,7 @@ use super::attribute::Attribute;
 use super::body::Body;
 use super::event::{Event, Link};
 use super::header::Header;
-use super::memory::{Lengths, Memory};
+use super::memory::{Lengths, Memory, held};
 use super::span::{Count, Detail, Record};
 use super::view::TraceView;
 use crate::stats::Counted;
@@ -31,8 +31,7 @@ pub struct Buffer {
     pub owned: usize,
 }
 
-/// The ends of a [`Buffer`]'s lists at one point in time, or the number of items that they have
-/// memory for.
+/// The ends of a [`Buffer`]'s lists at one point in time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     pub(super) records: usize,
@@ -164,16 +163,13 @@ impl Buffer {
 
     /// Bytes of memory held, used or not.
     pub fn bytes_held(&self) -> usize {
-        let capacities = Ends {
-            records: self.records.capacity(),
-            attributes: self.attributes.capacity(),
-            details: self.details.capacity(),
-            events: self.events.capacity(),
-            event_attributes: self.event_attributes.capacity(),
-            links: self.links.capacity(),
-            memory: self.memory.capacities(),
-            owned: self.owned,
-        };
-        capacities.bytes()
+        held(&self.records)
+            + held(&self.attributes)
+            + held(&self.details)
+            + held(&self.events)
+            + held(&self.event_attributes)
+            + held(&self.links)
+            + self.memory.bytes_held()
+            + self.owned
     }
 }

@@ -76,13 +76,9 @@ impl Memory {
         self.lengths().bytes()
     }
 
-    /// The lengths up to which the parts can grow in the memory that they hold.
-    pub fn capacities(&self) -> Lengths {
-        Lengths {
-            text: self.text.capacity() as u32,
-            lists: self.lists.capacity() as u32,
-            others: self.others.capacity() as u32,
-        }
+    /// Bytes of memory held, used or not; excluding the same.
+    pub fn bytes_held(&self) -> usize {
+        self.text.capacity() + held(&self.lists) + held(&self.others)
     }
 
     pub fn shrink(&mut self) {
@@ -173,6 +169,11 @@ impl<'a> MemoryView<'a> {
     pub fn texts(self, texts: Texts) -> &'a [Text] {
         self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
     }
+}
+
+/// The bytes of memory that a list holds.
+pub(super) fn held<T>(list: &Vec<T>) -> usize {
+    size_of::<T>() * list.capacity()
 }
 
 /// The first `max` characters of the text.

@@ -5,9 +5,27 @@ use std::time::{Duration, Instant};
 use astracer_model::text::escaped;
 
 use super::{Queue, State, wait_while};
-use crate::export::ticket::{Ticket, WaitError};
 use crate::stats::Loss;
 use crate::sync::{Ordering, lock};
+
+/// The point up to which a caller of flush or shutdown waits, and the counts when it began to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    pub(super) number: u64,
+    pub(super) lost: u64,
+    pub(super) failures: u64,
+}
+
+/// The reason why a flush or shutdown failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitError {
+    pub timed_out: bool,
+    /// Spans that the caller waited for and that are still queued or being exported.
+    pub left: u64,
+    /// Spans that were lost while the caller waited.
+    pub lost: u64,
+    pub last_error: Option<String>,
+}
 
 /// The maximum number of pending flushes. Beyond it, a new flush replaces the last one, whose
 /// callers then also wait for what the new one waits for.
