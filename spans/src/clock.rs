@@ -129,7 +129,7 @@ impl Anchor {
 /// The anchors of a clock, oldest first.
 #[derive(Debug)]
 pub struct Anchors {
-    clock: Clock,
+    pub clock: Clock,
     anchors: VecDeque<Anchor>,
 }
 
@@ -143,10 +143,6 @@ impl Anchors {
     pub fn new(clock: Clock) -> Self {
         let anchors = [clock.compare()].into();
         Anchors { clock, anchors }
-    }
-
-    pub fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// Compares the clocks, and adds an anchor if they have drifted apart.

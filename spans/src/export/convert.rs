@@ -11,7 +11,7 @@ use astracer_model::{Span, SpanId, SpanKind, Status as ModelStatus, Value};
 use astracer_samplers::Threshold;
 use tracing_core::Metadata;
 
-use crate::clock::{Anchor, Anchors, Clock, Ticks};
+use crate::clock::{Anchor, Anchors, Clock};
 use crate::record::{
     Batch, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, SpanView, Status, TraceView,
     split,
@@ -38,10 +38,11 @@ impl Default for Extras {
 /// Converts traces. Each of the exporter's threads has its own.
 #[derive(Debug)]
 pub struct Converter {
-    anchors: Anchors,
+    /// Compare the clocks before converting traces whose spans have ended by now.
+    pub(super) anchors: Anchors,
     extras: Extras,
     attributes_max: usize,
-    source: Source,
+    pub(super) source: Source,
     /// The names of the reasons for late keeping, by
     /// [`KeepReason::index`](crate::record::KeepReason::index).
     reasons: Arc<[Box<str>]>,
@@ -74,14 +75,9 @@ pub struct Texts {
 impl Texts {
     pub fn of(batches: &[Box<Batch>]) -> Self {
         let mut texts = Texts::default();
-        let mut last = 0;
         for trace in batches.iter().flat_map(|batch| batch.each()) {
             texts.states.push(trace.header.state.header());
-            for record in trace.records {
-                if record.thread != std::mem::replace(&mut last, record.thread) {
-                    texts.threads.note(record.thread);
-                }
-            }
+            trace.records.iter().for_each(|record| texts.threads.note(record.thread));
         }
         texts
     }
@@ -90,18 +86,6 @@ impl Texts {
     pub fn traces<'a>(&'a self, batches: &'a [Box<Batch>]) -> impl Iterator<Item = (TraceView<'a>, &'a str)> {
         batches.iter().flat_map(|batch| batch.each()).zip(self.states.iter().map(String::as_str))
     }
-}
-
-/// A span's start, end and index. Spans are exported in this order. Among those that started at the
-/// same tick, the one that ended later is the ancestor; those that also ended at the same tick stay
-/// in the order of their ends.
-type Begin = (Ticks, Reverse<Ticks>, usize);
-
-/// Memory that the conversion of each trace reuses.
-#[derive(Debug, Default)]
-pub struct Scratch<'a> {
-    spans: Vec<SpanView<'a>>,
-    order: Vec<Begin>,
 }
 
 /// A trace during its conversion.
@@ -125,34 +109,20 @@ impl Converter {
         Converter { anchors: Anchors::new(clock), extras, attributes_max, source, reasons }
     }
 
-    pub fn source(&self) -> &Source {
-        &self.source
-    }
-
-    /// Reads both clocks. Call this before converting traces whose spans have ended by now.
-    pub fn compare_clocks(&mut self) {
-        self.anchors.compare();
-    }
-
-    /// Appends the spans of a trace, ordered by their start.
+    /// Appends the spans of a trace, ordered by their start. Among spans that started at the same
+    /// tick, the one that ended later is the ancestor.
     pub fn convert<'a>(
         &'a self,
         (view, state): (TraceView<'a>, &'a str),
         texts: &'a Texts,
-        scratch: &mut Scratch<'a>,
         out: &mut Vec<Span<'a>>,
     ) {
         let TraceView { header, memory, .. } = view;
         let trace =
             Trace { header, memory, state, threads: &texts.threads, anchor: self.anchors.of(header.began) };
-        let Scratch { spans, order } = scratch;
-        spans.clear();
-        spans.extend(view.spans());
-        order.clear();
-        let begins = spans.iter().map(|span| (span.record.start, Reverse(span.record.end)));
-        order.extend(begins.enumerate().map(|(place, (start, end))| (start, end, place)));
-        order.sort_unstable();
-        out.extend(order.iter().map(|(.., place)| self.span(spans[*place], trace)));
+        let mut spans: Vec<_> = view.spans().collect();
+        spans.sort_by_cached_key(|span| (span.record.start, Reverse(span.record.end)));
+        out.extend(spans.into_iter().map(|span| self.span(span, trace)));
     }
 
     fn span<'a>(&'a self, span: SpanView<'a>, trace: Trace<'a>) -> Span<'a> {
@@ -160,7 +130,7 @@ impl Converter {
         let SpanView { record, detail, .. } = span;
         #[cfg(test)]
         assert_ne!(record.metadata.name(), "the converter panics");
-        let (status, status_message) = match detail.map_or(Status::Unset, |detail| detail.status) {
+        let (status, status_message) = match detail.status {
             Status::Unset => (ModelStatus::Unset, ""),
             Status::Ok => (ModelStatus::Ok, ""),
             Status::Error(text) => (ModelStatus::Error, memory.text(text)),
@@ -175,15 +145,7 @@ impl Converter {
             .iter()
             .map(|event| self.event(event, split(&mut event_attributes, event.count as usize), trace));
         let links = span.links.iter().map(|link| Link::to_context(&link.to, &link.attributes, link.cut));
-        let mut dropped_attributes = record.attributes.cut;
-        let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
-        self.add_extras(
-            record,
-            trace.threads,
-            ended_by_hand.is_some(),
-            &mut attributes,
-            &mut dropped_attributes,
-        );
+        let cut = self.add_extras(span, trace.threads, &mut attributes);
         if let Some(place) = header.kept_by.index() {
             self.add_reason(place, header, record, &mut attributes);
         }
@@ -191,24 +153,24 @@ impl Converter {
             describe_again(&header.state, &mut attributes);
         }
         let parent = SpanId::from(record.parent);
-        let clock = self.anchors.clock();
+        let clock = &self.anchors.clock;
         let date = |ticks| trace.anchor.date(clock, ticks);
         Span {
             trace_id: header.trace_id.into(),
             span_id: record.span_id.into(),
             parents: (parent != SpanId::ZERO).then_some(parent).into_iter().collect(),
             name: Cow::Borrowed(span.name(memory)),
-            kind: detail.and_then(|detail| detail.kind.as_ref()).map_or(SpanKind::Internal, SpanKind::from),
+            kind: detail.kind.as_ref().map_or(SpanKind::Internal, SpanKind::from),
             start: Some(date(record.start).into()),
-            end: Some(ended_by_hand.unwrap_or_else(|| date(record.end)).into()),
+            end: Some(detail.ended_by_hand.unwrap_or_else(|| date(record.end)).into()),
             status,
             status_message: Cow::Borrowed(status_message),
             attributes,
-            dropped_attributes,
+            dropped_attributes: record.attributes.cut.saturating_add(cut),
             events: events.collect(),
-            dropped_events: detail.map_or(0, |detail| detail.events.cut),
+            dropped_events: detail.events.cut,
             links: links.collect(),
-            dropped_links: detail.map_or(0, |detail| detail.links.cut),
+            dropped_links: detail.links.cut,
             trace_state: Cow::Borrowed(trace.state),
             flags: otlp_flags(header.flags, record.parent_is_remote()),
             ..Span::of(self.source.resource.clone(), self.source.scope.clone())
@@ -236,16 +198,16 @@ impl Converter {
     }
 
     /// Adds astracer's own attributes. They come after the user's, so that a limit cuts ours first.
-    /// If the user already set an attribute of that name, the user's value stays.
+    /// If the user already set an attribute of that name, the user's value stays. Returns how many
+    /// the limit cut.
     fn add_extras<'a>(
         &self,
-        record: &Record,
+        SpanView { record, detail, .. }: SpanView<'a>,
         threads: &'a ThreadNames,
-        is_ended_by_hand: bool,
         attributes: &mut Vec<Attribute<'a>>,
-        cut: &mut u32,
-    ) {
+    ) -> u32 {
         let (attributes_max, given) = (self.attributes_max, attributes.len());
+        let mut cut = 0;
         let mut add = |key: &'static str, value: Value<'a>| {
             if has(&attributes[..given], key) {
                 return;
@@ -253,7 +215,7 @@ impl Converter {
             if attributes.len() < attributes_max {
                 attributes.push(Attribute::new(key, value));
             } else {
-                *cut = cut.saturating_add(1);
+                cut += 1;
             }
         };
         let metadata = record.metadata;
@@ -274,13 +236,14 @@ impl Converter {
         }
         // Busy and idle times continue after an end by hand, so they would not add up to the span's
         // duration.
-        if self.extras.inactivity && !is_ended_by_hand {
-            let clock = self.anchors.clock();
+        if self.extras.inactivity && detail.ended_by_hand.is_none() {
+            let clock = &self.anchors.clock;
             let nanos = |ticks| Value::Int(i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX));
             let (busy, idle) = record.busy_and_idle();
             add("busy_ns", nanos(busy));
             add("idle_ns", nanos(idle));
         }
+        cut
     }
 
     fn event<'a>(
@@ -318,7 +281,7 @@ impl Converter {
             EventName::Owned(name) => name,
         };
         let time = match event.time {
-            EventTime::Ticks(ticks) => anchor.date(self.anchors.clock(), ticks),
+            EventTime::Ticks(ticks) => anchor.date(&self.anchors.clock, ticks),
             EventTime::Date(date) => date,
         };
         ModelEvent { time: time.into(), name: Cow::Borrowed(name), attributes, dropped_attributes: event.cut }

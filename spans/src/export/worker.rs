@@ -9,7 +9,7 @@ use astracer_model::destination::DeliveryReport;
 use astracer_model::otlp::otlp_size;
 use opentelemetry::{Context, TraceId};
 
-use super::convert::{Converter, Scratch, Texts};
+use super::convert::{Converter, Texts};
 use super::queue::{Queue, Taken, Work};
 use super::shared::{SharedDestination, losses, message};
 use crate::panics::caught;
@@ -102,7 +102,7 @@ impl Worker {
     }
 
     fn export(&mut self, Taken { batches, counted, number }: Taken) {
-        self.converter.compare_clocks();
+        self.converter.anchors.compare();
         let workers = &*self.workers;
         workers.queue.release(&batches);
         let texts = Texts::of(&batches);
@@ -127,12 +127,12 @@ impl Worker {
     /// The spans of the traces that the cap on bytes admits, and counts of the others.
     fn convert<'a>(&'a self, batches: &'a [Box<Batch>], texts: &'a Texts) -> (Vec<Span<'a>>, Counted) {
         let mut spans = Vec::with_capacity(batches.iter().map(|batch| batch.spans()).sum());
-        let (mut scratch, mut refused) = (Scratch::default(), Counted::default());
+        let mut refused = Counted::default();
         // Parts of one trace that follow each other are admitted together.
         let (mut start, mut counted) = (0, Counted::default());
         let mut traces = texts.traces(batches).peekable();
         while let Some((trace, state)) = traces.next() {
-            self.converter.convert((trace, state), texts, &mut scratch, &mut spans);
+            self.converter.convert((trace, state), texts, &mut spans);
             counted += trace.counted();
             let header = trace.header;
             if traces.peek().is_some_and(|(next, _)| next.header.trace_id == header.trace_id) {
@@ -151,7 +151,7 @@ impl Worker {
     fn send_heartbeat(&self) {
         let Some(mut spans) = self.workers.queue.take_heartbeat() else { return };
         let all = spans.len() as u64;
-        let resource = &self.converter.source().resource;
+        let resource = &self.converter.source.resource;
         spans.iter_mut().for_each(|span| span.resource = resource.clone());
         let trace_id = spans.first().map_or(TraceId::INVALID, |span| TraceId::from(span.trace_id.0));
         let send = || match self.workers.admits(trace_id, false, &spans) {

@@ -68,14 +68,13 @@ impl<'a> TailSpan<'a> {
 
     /// Whether the span's status is an error.
     pub fn has_error(&self) -> bool {
-        matches!(self.span.detail.map(|detail| detail.status), Some(Status::Error(_)))
+        matches!(self.span.detail.status, Status::Error(_))
     }
 
     /// The span's duration.
     pub fn duration(&self) -> Duration {
         let SpanView { record, detail, .. } = self.span;
-        let by_hand = detail.and_then(|detail| detail.ended_by_hand);
-        Duration::from_nanos(self.clock.duration(record.start, record.end, by_hand))
+        Duration::from_nanos(self.clock.duration(record.start, record.end, detail.ended_by_hand))
     }
 
     /// The value of the span's attribute `name` as text; `None` if it has none of this name, or the

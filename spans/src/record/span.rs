@@ -174,7 +174,7 @@ impl Record {
 }
 
 /// The parts that few spans have.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// The end time that was set through the OpenTelemetry API.
     pub ended_by_hand: Option<SystemTime>,
@@ -183,12 +183,6 @@ pub struct Detail {
     pub status: Status,
     pub events: Count,
     pub links: Count,
-}
-
-impl Default for Detail {
-    fn default() -> Self {
-        Detail::NONE
-    }
 }
 
 impl Detail {
@@ -202,12 +196,7 @@ impl Detail {
     };
 
     pub fn is_none(&self) -> bool {
-        self.ended_by_hand.is_none()
-            && self.name.is_none()
-            && self.kind.is_none()
-            && self.status == Status::Unset
-            && self.events.is_zero()
-            && self.links.is_zero()
+        *self == Detail::NONE
     }
 
     /// The same detail with its texts in another memory.
@@ -224,10 +213,6 @@ pub struct Count {
 }
 
 impl Count {
-    pub fn is_zero(self) -> bool {
-        self == Count::default()
-    }
-
     pub fn cut_some(&mut self, more: u32) {
         self.cut = self.cut.saturating_add(more);
     }

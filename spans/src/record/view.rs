@@ -24,7 +24,7 @@ pub struct TraceView<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct SpanView<'a> {
     pub record: &'a Record,
-    pub detail: Option<&'a Detail>,
+    pub detail: &'a Detail,
     pub attributes: &'a [Attribute],
     pub events: &'a [Event],
     /// The attributes of the events, in the order of the events.
@@ -37,25 +37,25 @@ impl<'a> TraceView<'a> {
     pub fn spans(self) -> impl Iterator<Item = SpanView<'a>> {
         let mut rest = self;
         self.records.iter().map(move |record| {
-            let attributes = split(&mut rest.attributes, record.attributes.held as usize);
-            let detail = if record.has_detail() { split(&mut rest.details, 1).first() } else { None };
-            let mut span =
-                SpanView { record, detail, attributes, events: &[], event_attributes: &[], links: &[] };
-            if let Some(detail) = detail {
-                span.events = split(&mut rest.events, detail.events.held as usize);
-                let count = span.events.iter().map(|event| event.count as usize).sum();
-                span.event_attributes = split(&mut rest.event_attributes, count);
-                span.links = split(&mut rest.links, detail.links.held as usize);
+            let detail = split(&mut rest.details, record.has_detail().into()).first();
+            let detail = detail.unwrap_or(&Detail::NONE);
+            let events = split(&mut rest.events, detail.events.held as usize);
+            let count = events.iter().map(|event| event.count as usize).sum();
+            SpanView {
+                record,
+                detail,
+                attributes: split(&mut rest.attributes, record.attributes.held as usize),
+                events,
+                event_attributes: split(&mut rest.event_attributes, count),
+                links: split(&mut rest.links, detail.links.held as usize),
             }
-            span
         })
     }
 }
 
 impl<'a> SpanView<'a> {
     pub fn name(&self, memory: MemoryView<'a>) -> &'a str {
-        let own = self.detail.and_then(|detail| detail.name);
-        own.map_or(self.record.metadata.name(), |name| memory.text(name))
+        self.detail.name.map_or(self.record.metadata.name(), |name| memory.text(name))
     }
 }
 
