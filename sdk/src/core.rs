@@ -129,7 +129,7 @@ impl Shared {
         // they recorded so far, such as an error, would be given up.
         let end_all = || {
             self.end_old(Ticks::MAX, patience, || {
-                self.queue.wait_patiently(patience);
+                self.queue.wait_for_space(patience);
                 true
             });
         };

@@ -24,7 +24,6 @@ mod status;
 mod troubled;
 mod view;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -35,7 +34,7 @@ use opentelemetry::{SpanId, TraceId};
 pub use self::announcement::{Announcement, Announcements};
 pub use self::own_policy::{Function, OwnPolicy};
 use self::policy_view::PolicyView;
-use self::ring::{Arrivals, Ring, WayOut};
+use self::ring::{Ring, SHARDS, WayOut};
 use self::status::TraceStatus;
 pub use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
@@ -102,11 +101,6 @@ pub struct RootEnd {
 
 /// Traces per second that other processes may request.
 const CALLERS_RATE: f64 = 100.0;
-
-thread_local! {
-    /// Scratch memory for the traces that a new one evicts from the ring.
-    static OUT: Cell<Vec<Box<ProvisionalTrace>>> = const { Cell::new(Vec::new()) };
-}
 
 /// Whether a trace may get this threshold.
 fn allows(weighing: Weighing, threshold: Threshold) -> bool {
@@ -211,14 +205,10 @@ impl LateTraces {
         if !is_back {
             self.queue.counters.held(trace.counted);
         }
-        let mut out = OUT.try_with(Cell::take).unwrap_or_default();
-        if let Err((trace, way_out)) = self.ring.hold(trace, is_back, now, &mut out) {
-            self.settle(trace, way_out, patience);
+        match self.ring.hold(trace, is_back, now) {
+            Ok(expired) => expired.into_iter().flatten().for_each(|expired| self.give_up_expired(expired)),
+            Err((trace, way_out)) => self.settle(trace, way_out, patience),
         }
-        for expired in out.drain(..) {
-            self.give_up_expired(expired);
-        }
-        let _ = OUT.try_with(|own| own.set(out));
     }
 
     /// Ends a recorded trace: exports it or gives it up. It is in no slot and not in the ring.
@@ -348,7 +338,7 @@ impl LateTraces {
         self.ring.note_kept(trace, by, self.clock.ticks());
         self.announced.add(trace.header.trace_id);
         self.logs.each(|holds| holds.note_kept(trace.header.trace_id));
-        self.queue.wait_patiently(patience);
+        self.queue.wait_for_space(patience);
         let state = std::mem::take(&mut trace.header.state).with_threshold(threshold);
         let header = Header { state, kept_by: by, ..trace.header.clone() };
         let is_taken = self.queue.push(header, &mut trace.buffer);
@@ -389,11 +379,8 @@ impl LateTraces {
 
     /// Gives up traces that have been held for their full time. Runs on an exporter's thread.
     pub fn expire(&self) {
-        let mut out = Vec::new();
-        self.ring.expire(self.clock.ticks(), &mut out);
-        for expired in out {
-            self.give_up_expired(expired);
-        }
+        let expired = self.ring.expire(self.clock.ticks());
+        expired.into_iter().for_each(|expired| self.give_up_expired(expired));
         self.own.iter().for_each(OwnPolicy::warn);
         if self.queue.counters.tallied(Tally::RootsElsewhere) > 0
             && !self.warned_elsewhere.swap(true, Ordering::Relaxed)
@@ -414,7 +401,7 @@ impl LateTraces {
 
     /// Gives up all held traces; call after [`close`](Self::close).
     pub fn give_up_all(&self) {
-        self.ring.take_all(Arrivals::ALL, |all| {
+        self.ring.take_all([u64::MAX; SHARDS], |all| {
             for trace in all {
                 self.settle(trace, WayOut::GivenUp(GivenUp::ShutDown), Patience::None);
             }

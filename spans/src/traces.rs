@@ -178,10 +178,9 @@ impl Traces {
     fn take_marked(&self, now: Ticks, mark: impl FnOnce(&Slot, u32)) -> TraceRef {
         let own = thread::number() as usize % LISTS;
         let popped = lock(&self.free[own].0).pop();
-        let Some((number, slot)) = popped.or_else(|| self.take_elsewhere(own)).and_then(|number| {
-            let slot = self.slot(number)?;
-            Some((number, slot))
-        }) else {
+        let Some((number, slot)) =
+            popped.or_else(|| self.take_elsewhere(own)).and_then(|number| Some((number, self.slot(number)?)))
+        else {
             return TraceRef::NONE;
         };
         // Relaxed: the turn changed before the slot went to the free list, whose lock orders both.
@@ -232,7 +231,7 @@ impl Traces {
         at_end: impl FnOnce(&mut Header, &Buffer),
     ) -> bool {
         // Wait before taking any lock, because a worker may need that lock to free space.
-        queue.wait_for_space();
+        queue.wait_for_space(Patience::Full);
         let is_root = record.is_local_root();
         let Some(slot) = self.slot(trace.slot) else { return queue.push_span(header(), record, body) };
         let mut gathered = lock(&slot.gathered);
@@ -289,7 +288,7 @@ impl Traces {
     /// Queues the ended spans of all open traces, except provisional ones.
     pub fn flush(&self, queue: &Queue, patience: Patience) {
         for (_, slot) in self.in_use() {
-            queue.wait_patiently(patience);
+            queue.wait_for_space(patience);
             let mut gathered = lock(&slot.gathered);
             if !slot.is_provisional() {
                 gathered.leave_in_part(queue);

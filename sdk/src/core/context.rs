@@ -260,6 +260,6 @@ impl Span for LiveSpan {
     }
 
     fn end_with_timestamp(&mut self, timestamp: SystemTime) {
-        self.with(|body, _| body.end_by_hand(timestamp));
+        self.with(|body, _| body.detail.ended_by_hand = Some(timestamp));
     }
 }

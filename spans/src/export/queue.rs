@@ -220,26 +220,14 @@ impl Queue {
         }
     }
 
-    /// Waits for space, if the queue blocks when full. The caller must hold no lock, because a
-    /// worker may need any lock to free space.
+    /// Waits for space, if the queue blocks when full, no longer than `patience` allows. The caller
+    /// must hold no lock, because a worker may need any lock to free space.
     #[inline]
-    pub fn wait_for_space(&self) {
-        self.wait_patiently(Patience::Full);
-    }
-
-    /// As [`Queue::wait_for_space`], but no longer than `patience` allows.
-    #[inline]
-    pub fn wait_patiently(&self, patience: Patience) {
-        if let WhenQueueFull::Block(deadline) = self.bounds.when_full
+    pub fn wait_for_space(&self, patience: Patience) {
+        if let WhenQueueFull::Block(longest) = self.bounds.when_full
             && self.is_full()
         {
-            match patience {
-                Patience::Full => self.block(deadline),
-                Patience::Until(end) => {
-                    self.block(deadline.min(end.saturating_duration_since(Instant::now())));
-                }
-                Patience::None => {}
-            }
+            self.block(longest, patience);
         }
     }
 
@@ -249,11 +237,16 @@ impl Queue {
     }
 
     #[cold]
-    fn block(&self, deadline: Duration) {
+    fn block(&self, longest: Duration, patience: Patience) {
+        let longest = match patience {
+            Patience::Full => longest,
+            Patience::Until(end) => longest.min(end.saturating_duration_since(Instant::now())),
+            Patience::None => return,
+        };
         let mut state = lock(&self.state);
         state.blocked += 1;
         let waits = |_: &State| self.is_full() && !self.closed.load(Ordering::Relaxed);
-        wait_while(&self.space, state, deadline, waits).blocked -= 1;
+        wait_while(&self.space, state, longest, waits).blocked -= 1;
     }
 
     fn is_full(&self) -> bool {
@@ -381,7 +374,7 @@ impl Queue {
 
     /// Whether the worker must not wait for more spans.
     fn hurries(&self, state: &State) -> bool {
-        self.closed.load(Ordering::Relaxed) || state.has_work_for_flush() || state.heartbeats.wait()
+        self.closed.load(Ordering::Relaxed) || state.has_work_for_flush() || state.heartbeats.queued.is_some()
     }
 
     fn set_wake_on(&self, state: &mut State, wake_on: WakeOn) {

@@ -10,7 +10,7 @@ use astracer_samplers::Threshold;
 use astracer_testing::SplitMix;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
-use super::queue::{Queue, Taken, Ticket, WaitError, Work};
+use super::queue::{Patience, Queue, Taken, Ticket, WaitError, Work};
 use crate::bounds::{Bounds, WhenQueueFull};
 use crate::record::{Buffer, Ending, Header, Record};
 use crate::stats::{Counted, Counters, Loss, Tally};
@@ -296,15 +296,15 @@ fn a_thread_that_waits_for_space_gives_up_at_its_deadline() {
             (WhenQueueFull::Block(Duration::from_millis(1)), 1, 1);
     });
     for _ in 0..2 {
-        world.queue.wait_for_space();
+        world.queue.wait_for_space(Patience::Full);
         world.end_trace(1, 0);
     }
     // The third finds the queue at twice its bound.
-    world.queue.wait_for_space();
+    world.queue.wait_for_space(Patience::Full);
     world.end_trace(1, 0);
     assert_eq!(world.counters.read().spans_lost.queue_full, 1);
     world.drain();
-    world.queue.wait_for_space();
+    world.queue.wait_for_space(Patience::Full);
     world.end_trace(1, 0);
     assert_eq!(world.counters.read().spans_lost.queue_full, 1);
 }

@@ -54,7 +54,7 @@ impl LateTraces {
             }
             LateSpan::Kept(kept_by, cut) => {
                 let state = header.state.with_threshold(None);
-                self.queue.wait_for_space();
+                self.queue.wait_for_space(Patience::Full);
                 return self.queue.push_span(Header { state, kept_by, cut, ..header }, record, body);
             }
             LateSpan::TakenOut(mut trace) => {

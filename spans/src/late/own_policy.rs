@@ -48,12 +48,8 @@ impl OwnPolicy {
     }
 
     /// Relaxed: calls that run at the same time may exceed [`FAULTS_MAX`] by a few.
-    fn faults(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed) + self.slow.load(Ordering::Relaxed)
-    }
-
     fn is_off(&self) -> bool {
-        self.faults() >= FAULTS_MAX
+        self.panics.load(Ordering::Relaxed) + self.slow.load(Ordering::Relaxed) >= FAULTS_MAX
     }
 
     /// Whether the function wants a trace whose root has ended. A trace that a policy function

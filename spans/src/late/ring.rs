@@ -71,18 +71,16 @@ struct Shard {
 
 /// The capacity of each of a shard's lists of kept, requested and given-up traces.
 const REMEMBERED: usize = 256;
-const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
+pub(super) const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
 /// The number of expired traces that one call takes out of each row: more than one for each
 /// arrival, so that expired traces do not pile up.
 const EXPIRED_AT_ONCE: usize = 4;
 
 /// A point in time: the number of traces that had arrived in each shard.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrivals([u64; SHARDS]);
+pub(super) type Arrivals = [u64; SHARDS];
 
-impl Arrivals {
-    pub(super) const ALL: Arrivals = Arrivals([u64::MAX; SHARDS]);
-}
+/// Expired traces.
+pub(super) type Expired = [Option<Box<ProvisionalTrace>>; 2 * EXPIRED_AT_ONCE];
 
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -177,15 +175,14 @@ impl Ring {
     }
 
     /// Puts a trace into the ring: one that arrives, or one that was taken out and is put back in
-    /// its order. Takes expired traces out into `out` when one arrives. Returns a trace that does
-    /// not stay, because it was requested meanwhile or the ring holds nothing.
+    /// its order. Takes expired traces out when one arrives. Returns a trace that does not stay,
+    /// because it was requested meanwhile or the ring holds nothing.
     pub(super) fn hold(
         &self,
         mut trace: Box<ProvisionalTrace>,
         is_back: bool,
         now: Ticks,
-        out: &mut Vec<Box<ProvisionalTrace>>,
-    ) -> Result<(), (Box<ProvisionalTrace>, WayOut)> {
+    ) -> Result<Expired, (Box<ProvisionalTrace>, WayOut)> {
         let mut shard = self.shard(trace.header.trace_id);
         if let Some(by) = self.request_for(&mut shard, trace.header.trace_id, now) {
             return Err((trace, WayOut::Kept(by, None)));
@@ -203,28 +200,28 @@ impl Ring {
         let row = usize::from(trace.severity > Severity::Fine);
         if is_back {
             shard.rows[row].insert(trace);
-            return Ok(());
+            return Ok(Expired::default());
         }
         trace.came = shard.came;
         shard.came += 1;
         shard.rows[row].push(trace);
-        self.pop_expired(&mut shard, now, EXPIRED_AT_ONCE, out);
-        Ok(())
+        Ok(std::array::from_fn(|at| self.pop_expired(&mut shard.rows[at / EXPIRED_AT_ONCE], now)))
     }
 
-    fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<Box<ProvisionalTrace>>) {
+    fn pop_expired(&self, row: &mut Row, now: Ticks) -> Option<Box<ProvisionalTrace>> {
         // `abs_diff`: a trace whose end is far in the future ended before the clock was set back.
-        let is_over = |trace: &ProvisionalTrace| now.abs_diff(trace.ended) >= self.hold;
-        for row in &mut shard.rows {
-            out.extend(std::iter::from_fn(|| row.pop_if(is_over)).take(most));
-        }
+        row.pop_if(|trace| now.abs_diff(trace.ended) >= self.hold)
     }
 
     /// Takes out all expired traces.
-    pub(super) fn expire(&self, now: Ticks, out: &mut Vec<Box<ProvisionalTrace>>) {
+    pub(super) fn expire(&self, now: Ticks) -> Vec<Box<ProvisionalTrace>> {
+        let mut out = Vec::new();
         for shard in &self.shards {
-            self.pop_expired(&mut lock(shard), now, usize::MAX, out);
+            for row in &mut lock(shard).rows {
+                out.extend(std::iter::from_fn(|| self.pop_expired(row, now)));
+            }
         }
+        out
     }
 
     /// Takes out the oldest of the lowest-ranked traces, which rank no higher than a trace of this
@@ -309,13 +306,13 @@ impl Ring {
 
     /// The traces that have arrived so far.
     pub(super) fn so_far(&self) -> Arrivals {
-        Arrivals(std::array::from_fn(|at| lock(&self.shards[at]).came))
+        std::array::from_fn(|at| lock(&self.shards[at]).came)
     }
 
     /// Takes out the traces of these arrivals, one shard at a time. `f` keeps them or puts them
     /// back.
-    pub(super) fn take_all(&self, Arrivals(came): Arrivals, mut f: impl FnMut(Vec<Box<ProvisionalTrace>>)) {
-        for (shard, came) in self.shards.iter().zip(came) {
+    pub(super) fn take_all(&self, arrivals: Arrivals, mut f: impl FnMut(Vec<Box<ProvisionalTrace>>)) {
+        for (shard, came) in self.shards.iter().zip(arrivals) {
             let all = lock(shard).rows.iter_mut().flat_map(|row| row.take_before(came)).collect();
             f(all);
         }
@@ -373,10 +370,9 @@ impl Ring {
             kept.spans += 1;
             return (Some(kept.key), LateSpan::Kept(kept.by, if is_root { kept.cut } else { 0 }));
         }
-        let Some((at, row)) = place else { return (None, LateSpan::GivenUp(GivenUp::Late)) };
-        let Some(trace) = row.held[at].as_deref_mut() else {
-            return (None, LateSpan::GivenUp(GivenUp::Late));
-        };
+        const GONE: LateSpan = LateSpan::GivenUp(GivenUp::Late);
+        let Some((at, row)) = place else { return (None, GONE) };
+        let Some(trace) = row.held[at].as_deref_mut() else { return (None, GONE) };
         let key = Some(trace.key);
         if severity <= trace.severity && !record.is_local_root() {
             if trace.is_full(bytes_max, record) {
@@ -392,7 +388,7 @@ impl Ring {
                 return (key, LateSpan::Held);
             }
         }
-        (key, row.take_at(at).map_or(LateSpan::GivenUp(GivenUp::Late), LateSpan::TakenOut))
+        (key, row.take_at(at).map_or(GONE, LateSpan::TakenOut))
     }
 }
 
@@ -419,7 +415,7 @@ mod tests {
 
     /// A trace that arrives stays in the ring.
     fn hold(ring: &Ring, trace: Box<ProvisionalTrace>, now: Ticks) {
-        ring.hold(trace, false, now, &mut Vec::new()).unwrap();
+        ring.hold(trace, false, now).unwrap();
     }
 
     /// Ids that all map to one shard.
@@ -467,7 +463,7 @@ mod tests {
             let take = |number| ring.take(id(number), KeepReason::HAND, 5, true).unwrap();
             let first = take(1);
             drop(take(taken));
-            ring.hold(first, true, 5, &mut Vec::new()).unwrap();
+            ring.hold(first, true, 5).unwrap();
             assert_eq!(ring.pop_lowest(Severity::Fine).map(|held| held.ended), Some(1), "{taken}");
         }
     }

@@ -15,7 +15,6 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use astracer_samplers::tail::Severity;
 use opentelemetry::trace::{SpanContext, Status as OtelStatus};
@@ -457,10 +456,6 @@ impl Body {
         self.detail.links.held += 1;
         self.owned += bytes;
         self.links.push(link);
-    }
-
-    pub fn end_by_hand(&mut self, time: SystemTime) {
-        self.detail.ended_by_hand = Some(time);
     }
 
     /// Whether the span was ended through the OpenTelemetry API, so that it no longer changes.

@@ -9,20 +9,15 @@ use crate::sync::{PoisonError, lock};
 /// At most one heartbeat is pending, however long the exporter takes.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats {
-    queued: Option<Vec<Span<'static>>>,
+    pub(super) queued: Option<Vec<Span<'static>>>,
     is_in_flight: bool,
     /// Spans of heartbeats that the exporter accepted, and that it did not.
     sent: (u64, u64),
 }
 
 impl Heartbeats {
-    /// Whether a heartbeat waits for a worker.
-    pub(super) fn wait(&self) -> bool {
-        self.queued.is_some()
-    }
-
     fn is_pending(&self) -> bool {
-        self.wait() || self.is_in_flight
+        self.queued.is_some() || self.is_in_flight
     }
 
     /// Gives up the heartbeat that waits.

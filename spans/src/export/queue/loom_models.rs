@@ -114,7 +114,7 @@ fn loom_a_thread_that_waits_for_space_is_woken() {
         let queue = loom::sync::Arc::new(Queue::new(bounds, Arc::default()));
         push(&queue);
         let other = queue.clone();
-        let waits = thread::spawn(move || other.wait_for_space());
+        let waits = thread::spawn(move || other.wait_for_space(Patience::Full));
         let Work::Export(taken) = queue.take() else { panic!("a span was pushed") };
         queue.release(&taken.batches);
         queue.recycle(taken.batches);

@@ -33,7 +33,7 @@ fn ring() -> LoomArc<Ring> {
 
 /// A trace arrives, or comes back. Returns how it leaves if it does not stay.
 fn hold(ring: &Ring, is_back: bool) -> Option<WayOut> {
-    ring.hold(held(ring), is_back, 2, &mut Vec::new()).err().map(|(_, way_out)| way_out)
+    ring.hold(held(ring), is_back, 2).err().map(|(_, way_out)| way_out)
 }
 
 /// A trace is requested while its root ends. The second of the two threads finds the other one's
@@ -59,11 +59,7 @@ fn loom_a_trace_leaves_the_ring_once() {
         hold(&ring, false);
         let (other, third) = (ring.clone(), ring.clone());
         let takes = thread::spawn(move || other.take(trace(), KeepReason::HAND, 2, true).is_some());
-        let expires = thread::spawn(move || {
-            let mut out = Vec::new();
-            third.expire(2 + HOLD, &mut out);
-            out.len()
-        });
+        let expires = thread::spawn(move || third.expire(2 + HOLD).len());
         let found = usize::from(ring.pop_lowest(Severity::Error).is_some());
         assert_eq!(found + usize::from(takes.join().unwrap()) + expires.join().unwrap(), 1);
         assert_eq!(ring.budget.used(), 0, "its bytes must be released");
@@ -106,7 +102,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
             // As in `Shared::close`.
             ring.close();
             let mut emptied = 0;
-            ring.take_all(Arrivals::ALL, |all| emptied += all.len());
+            ring.take_all([u64::MAX; SHARDS], |all| emptied += all.len());
             assert_eq!(emptied + comes.join().unwrap(), 1);
         });
     }
