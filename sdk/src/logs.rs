@@ -15,6 +15,7 @@ use crate::core::{Core, LogDecision};
 use crate::layer::AstracerLayer;
 use crate::stack;
 use astracer_spans::held_logs::{Held, Holds, OwnedEvent};
+use astracer_spans::sync::statics::Ordering;
 
 /// A layer around one that writes logs, such as OpenTelemetry's appender bridge. It passes on the
 /// events of kept traces, those outside of traces, and from WARN on those of all traces, so that
@@ -65,7 +66,7 @@ impl LogCounts {
     /// The number of events that were not passed on: their trace was dropped, or they did not fit
     /// the memory for held events.
     pub fn dropped(&self) -> u64 {
-        self.0.dropped()
+        self.0.dropped.load(Ordering::Relaxed)
     }
 
     /// The number of events that are held now, because their trace is undecided.
@@ -75,7 +76,7 @@ impl LogCounts {
 
     /// The number of events that were passed on when their trace was kept.
     pub fn passed_late(&self) -> u64 {
-        self.0.passed_late()
+        self.0.passed_late.load(Ordering::Relaxed)
     }
 }
 
@@ -95,7 +96,7 @@ impl<L> LogLayer<L> {
     /// default. If more come, the events of the oldest trace are dropped.
     #[must_use]
     pub fn with_held_bytes_max(self, bytes: usize) -> Self {
-        self.holds.set_bytes_max(bytes);
+        self.holds.bytes_max.store(bytes as u64, Ordering::Relaxed);
         self
     }
 

@@ -356,25 +356,18 @@ impl LateTraces {
         severity: Severity,
         traces: &Traces,
     ) -> bool {
-        if self.ring.grow(reservation, bytes) {
-            return true;
-        }
-        while let Some(lowest) = self.ring.pop_lowest(severity) {
-            self.settle(lowest, WayOut::GivenUp(GivenUp::RingFull), Patience::None);
-            if self.ring.grow(reservation, bytes) {
-                return true;
+        while !self.ring.grow(reservation, bytes) {
+            if let Some(lowest) = self.ring.pop_lowest(severity) {
+                self.settle(lowest, WayOut::GivenUp(GivenUp::RingFull), Patience::None);
+            } else if severity > Severity::Fine
+                && let Some(counted) = traces.give_up_open()
+            {
+                self.queue.counters.give_up(GivenUp::RingFull, counted);
+            } else {
+                return false;
             }
         }
-        if severity == Severity::Fine {
-            return false;
-        }
-        while let Some(counted) = traces.give_up_open() {
-            self.queue.counters.give_up(GivenUp::RingFull, counted);
-            if self.ring.grow(reservation, bytes) {
-                return true;
-            }
-        }
-        false
+        true
     }
 
     /// Gives up traces that have been held for their full time. Runs on an exporter's thread.

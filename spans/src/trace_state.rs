@@ -15,10 +15,10 @@ use opentelemetry::trace::TraceState;
 const OT: &str = "ot";
 
 /// The trace state of a trace. A single pointer, because each open span holds one.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct State(Option<Arc<Repr>>);
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 enum Repr {
     /// Only OpenTelemetry's member, with only `th` and `rv`.
     Weight(Weight),
@@ -33,12 +33,6 @@ struct Weight {
     /// Made when first read. Each context of a span holds a copy, which costs half as much as
     /// making it.
     list: OnceLock<TraceState>,
-}
-
-impl PartialEq for Weight {
-    fn eq(&self, other: &Self) -> bool {
-        (self.threshold, self.randomness) == (other.threshold, other.randomness)
-    }
 }
 
 impl State {

@@ -22,10 +22,10 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Holds {
     state: Mutex<State>,
-    bytes_max: AtomicU64,
+    pub bytes_max: AtomicU64,
     held: AtomicU64,
-    dropped: AtomicU64,
-    passed_late: AtomicU64,
+    pub dropped: AtomicU64,
+    pub passed_late: AtomicU64,
     has_ready: AtomicBool,
 }
 
@@ -62,20 +62,8 @@ fn bytes_of(held: &Held) -> usize {
 }
 
 impl Holds {
-    pub fn set_bytes_max(&self, bytes: usize) {
-        self.bytes_max.store(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
-    }
-
-    pub fn passed_late(&self) -> u64 {
-        self.passed_late.load(Ordering::Relaxed)
     }
 
     pub fn drop_events(&self, events: usize) {

@@ -5,11 +5,9 @@
 //! sequentially, and the buffer in which a trace was recorded stays in the cache of the thread that
 //! writes to it next.
 
-use super::buffer::{Buffer, Ends};
+use super::buffer::{Buffer, Ends, TraceView};
 use super::header::Header;
-use super::memory::MemoryView;
 use super::span::Record;
-use super::view::{TraceView, split};
 use crate::stats::Counted;
 
 /// Ended traces, or parts of traces.
@@ -25,11 +23,11 @@ pub struct Batch {
     pub number: u64,
 }
 
-/// The header of a trace, and the length of the trace's part of each list.
+/// The header of a trace, and the ends of its own lists before they moved here.
 #[derive(Debug)]
 struct Head {
     header: Header,
-    lengths: Ends,
+    ends: Ends,
 }
 
 /// The number of calls that a trace represents, by the threshold in its tracestate; 1 without a
@@ -79,54 +77,21 @@ impl Batch {
 
     /// Moves the spans of a trace here. The buffer is left empty and keeps its memory.
     pub fn add(&mut self, header: Header, trace: &mut Buffer) {
-        self.heads.push(Head { header, lengths: trace.ends() });
-        /// Touches the target list only if there is something to move.
-        fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
-            if !from.is_empty() {
-                to.append(from);
-            }
-        }
-        append(&mut trace.records, &mut self.all.records);
-        append(&mut trace.attributes, &mut self.all.attributes);
-        append(&mut trace.details, &mut self.all.details);
-        append(&mut trace.events, &mut self.all.events);
-        append(&mut trace.event_attributes, &mut self.all.event_attributes);
-        append(&mut trace.links, &mut self.all.links);
-        self.all.memory.text.push_str(&trace.memory.text);
-        trace.memory.text.clear();
-        append(&mut trace.memory.lists, &mut self.all.memory.lists);
-        append(&mut trace.memory.others, &mut self.all.memory.others);
-        self.all.owned += std::mem::take(&mut trace.owned);
+        self.heads.push(Head { header, ends: trace.ends() });
+        trace.append_to(&mut self.all);
     }
 
     /// A batch of one trace, which takes over the buffer and leaves an empty one.
     pub fn of(header: Header, trace: &mut Buffer) -> Self {
-        let heads = vec![Head { header, lengths: trace.ends() }];
+        let heads = vec![Head { header, ends: trace.ends() }];
         Batch { heads, all: std::mem::take(trace), ..Batch::default() }
     }
 
     /// Iterates over the traces.
     pub fn each(&self) -> impl Iterator<Item = TraceView<'_>> {
         let mut rest: Option<TraceView<'_>> = None;
-        self.heads.iter().map(move |Head { header, lengths }| {
-            let rest = rest.get_or_insert_with(|| self.all.view(header));
-            let (text, rest_of_text) =
-                rest.memory.text.split_at_checked(lengths.memory.text as usize).unwrap_or_default();
-            rest.memory.text = rest_of_text;
-            TraceView {
-                header,
-                records: split(&mut rest.records, lengths.records),
-                attributes: split(&mut rest.attributes, lengths.attributes),
-                details: split(&mut rest.details, lengths.details),
-                events: split(&mut rest.events, lengths.events),
-                event_attributes: split(&mut rest.event_attributes, lengths.event_attributes),
-                links: split(&mut rest.links, lengths.links),
-                memory: MemoryView {
-                    text,
-                    lists: split(&mut rest.memory.lists, lengths.memory.lists as usize),
-                    others: split(&mut rest.memory.others, lengths.memory.others as usize),
-                },
-            }
+        self.heads.iter().map(move |Head { header, ends }| {
+            rest.get_or_insert_with(|| self.all.view(header)).split_off(header, ends)
         })
     }
 

@@ -8,67 +8,109 @@ use super::attribute::Attribute;
 use super::body::Body;
 use super::event::{Event, Link};
 use super::header::Header;
-use super::memory::{Lengths, Memory, held};
+use super::memory::{Lengths, Memory, MemoryView, append, held, split};
 use super::span::{Count, Detail, Record};
-use super::view::TraceView;
 use crate::stats::Counted;
+
+/// Defines the lists of a [`Buffer`], and everything that does the same with each of them.
+macro_rules! lists {
+    ($($list:ident: $Item:ty),+) => {
+        /// See the module documentation.
+        #[derive(Debug, Default)]
+        pub struct Buffer {
+            $(pub $list: Vec<$Item>,)+
+            pub memory: Memory,
+            /// Bytes owned by links, event names and values from the OpenTelemetry API.
+            pub owned: usize,
+        }
+
+        /// The ends of a [`Buffer`]'s lists at one point in time.
+        #[derive(Debug)]
+        pub struct Ends {
+            $($list: usize,)+
+            memory: Lengths,
+        }
+
+        /// The spans of one trace, where they lie: in the buffer of the trace, or in a batch with
+        /// others.
+        #[derive(Clone, Copy, Debug)]
+        pub struct TraceView<'a> {
+            pub header: &'a Header,
+            $(pub $list: &'a [$Item],)+
+            pub memory: MemoryView<'a>,
+        }
+
+        impl Buffer {
+            pub fn clear(&mut self) {
+                $(self.$list.clear();)+
+                self.memory.clear();
+                self.owned = 0;
+            }
+
+            /// Releases unused memory.
+            pub fn shrink(&mut self) {
+                $(self.$list.shrink_to_fit();)+
+                self.memory.shrink();
+            }
+
+            /// The current ends of the lists.
+            #[inline]
+            pub fn ends(&self) -> Ends {
+                Ends { $($list: self.$list.len(),)+ memory: self.memory.lengths() }
+            }
+
+            /// Bytes in use.
+            #[inline]
+            pub fn bytes_used(&self) -> usize {
+                $(size_of::<$Item>() * self.$list.len() +)+ self.memory.bytes() + self.owned
+            }
+
+            /// Bytes of memory held, used or not.
+            pub fn bytes_held(&self) -> usize {
+                $(held(&self.$list) +)+ self.memory.bytes_held() + self.owned
+            }
+
+            /// Moves everything to the end of `to`, as it is: positions in the memory are not
+            /// adapted.
+            pub(super) fn append_to(&mut self, to: &mut Buffer) {
+                $(append(&mut self.$list, &mut to.$list);)+
+                self.memory.append_to(&mut to.memory);
+                to.owned += std::mem::take(&mut self.owned);
+            }
+
+            /// The buffer's lists, as those of the trace with this header.
+            pub fn view<'a>(&'a self, header: &'a Header) -> TraceView<'a> {
+                TraceView { header, $($list: &self.$list,)+ memory: self.memory.view() }
+            }
+        }
+
+        impl<'a> TraceView<'a> {
+            /// Splits off the first trace of several, which has this header and ends there.
+            pub(super) fn split_off(&mut self, header: &'a Header, ends: &Ends) -> Self {
+                TraceView {
+                    header,
+                    $($list: split(&mut self.$list, ends.$list),)+
+                    memory: self.memory.split_off(ends.memory),
+                }
+            }
+        }
+    };
+}
+
+lists! {
+    records: Record,
+    attributes: Attribute,
+    details: Detail,
+    events: Event,
+    event_attributes: Attribute,
+    links: Link
+}
 
 /// A larger trace is not taken as a model for the next one's memory, because most traces are
 /// smaller.
 const LIKE_BYTES_MAX: usize = 4 * 1024;
 
-/// See the module documentation.
-#[derive(Debug, Default)]
-pub struct Buffer {
-    pub records: Vec<Record>,
-    pub attributes: Vec<Attribute>,
-    pub memory: Memory,
-    pub details: Vec<Detail>,
-    pub events: Vec<Event>,
-    pub event_attributes: Vec<Attribute>,
-    pub links: Vec<Link>,
-    /// Bytes owned by links, event names and values from the OpenTelemetry API.
-    pub owned: usize,
-}
-
-/// The ends of a [`Buffer`]'s lists at one point in time.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ends {
-    pub(super) records: usize,
-    pub(super) attributes: usize,
-    pub(super) details: usize,
-    pub(super) events: usize,
-    pub(super) event_attributes: usize,
-    pub(super) links: usize,
-    pub(super) memory: Lengths,
-    owned: usize,
-}
-
-impl Ends {
-    #[inline]
-    fn bytes(&self) -> usize {
-        size_of::<Record>() * self.records
-            + size_of::<Attribute>() * (self.attributes + self.event_attributes)
-            + size_of::<Detail>() * self.details
-            + size_of::<Event>() * self.events
-            + size_of::<Link>() * self.links
-            + self.memory.bytes()
-            + self.owned
-    }
-}
-
 impl Buffer {
-    pub fn clear(&mut self) {
-        self.records.clear();
-        self.attributes.clear();
-        self.memory.clear();
-        self.details.clear();
-        self.events.clear();
-        self.event_attributes.clear();
-        self.links.clear();
-        self.owned = 0;
-    }
-
     /// An empty buffer with memory for a trace like this one, so that its lists do not grow step by
     /// step.
     pub fn like(trace: &Buffer) -> Self {
@@ -110,66 +152,8 @@ impl Buffer {
         self.links.append(&mut body.links);
     }
 
-    /// The current ends of the lists.
-    #[inline]
-    pub fn ends(&self) -> Ends {
-        Ends {
-            records: self.records.len(),
-            attributes: self.attributes.len(),
-            details: self.details.len(),
-            events: self.events.len(),
-            event_attributes: self.event_attributes.len(),
-            links: self.links.len(),
-            memory: self.memory.lengths(),
-            owned: self.owned,
-        }
-    }
-
-    /// The buffer's lists, as those of the trace with this header.
-    pub fn view<'a>(&'a self, header: &'a Header) -> TraceView<'a> {
-        TraceView {
-            header,
-            records: &self.records,
-            attributes: &self.attributes,
-            details: &self.details,
-            events: &self.events,
-            event_attributes: &self.event_attributes,
-            links: &self.links,
-            memory: self.memory.view(),
-        }
-    }
-
     /// The number of spans, and of local roots among them.
     pub fn counted(&self) -> Counted {
         Record::count(&self.records)
-    }
-
-    /// Releases unused memory.
-    pub fn shrink(&mut self) {
-        self.records.shrink_to_fit();
-        self.attributes.shrink_to_fit();
-        self.memory.shrink();
-        self.details.shrink_to_fit();
-        self.events.shrink_to_fit();
-        self.event_attributes.shrink_to_fit();
-        self.links.shrink_to_fit();
-    }
-
-    /// Bytes in use.
-    #[inline]
-    pub fn bytes_used(&self) -> usize {
-        self.ends().bytes()
-    }
-
-    /// Bytes of memory held, used or not.
-    pub fn bytes_held(&self) -> usize {
-        held(&self.records)
-            + held(&self.attributes)
-            + held(&self.details)
-            + held(&self.events)
-            + held(&self.event_attributes)
-            + held(&self.links)
-            + self.memory.bytes_held()
-            + self.owned
     }
 }

@@ -105,6 +105,14 @@ impl Memory {
         at
     }
 
+    /// Moves everything to the end of `to`, as it is.
+    pub(super) fn append_to(&mut self, to: &mut Memory) {
+        to.text.push_str(&self.text);
+        self.text.clear();
+        append(&mut self.lists, &mut to.lists);
+        append(&mut self.others, &mut to.others);
+    }
+
     #[inline]
     pub fn view(&self) -> MemoryView<'_> {
         MemoryView { text: &self.text, lists: &self.lists, others: &self.others }
@@ -156,6 +164,14 @@ pub struct MemoryView<'a> {
 }
 
 impl<'a> MemoryView<'a> {
+    /// Splits off the first part, which has these lengths.
+    pub(super) fn split_off(&mut self, lengths: Lengths) -> Self {
+        let text;
+        (text, self.text) = self.text.split_at_checked(lengths.text as usize).unwrap_or_default();
+        let lists = split(&mut self.lists, lengths.lists as usize);
+        MemoryView { text, lists, others: split(&mut self.others, lengths.others as usize) }
+    }
+
     /// An attribute from OpenTelemetry's API, by its index.
     #[inline]
     pub fn other(self, place: u32) -> Option<&'a KeyValue> {
@@ -174,6 +190,20 @@ impl<'a> MemoryView<'a> {
 /// The bytes of memory that a list holds.
 pub(super) fn held<T>(list: &Vec<T>) -> usize {
     size_of::<T>() * list.capacity()
+}
+
+/// Moves all items to the end of `to`, and touches that list only if there are any.
+pub(super) fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
+    if !from.is_empty() {
+        to.append(from);
+    }
+}
+
+/// Splits the first `length` items off a list.
+pub(crate) fn split<'a, T>(list: &mut &'a [T], length: usize) -> &'a [T] {
+    let own;
+    (own, *list) = list.split_at(length.min(list.len()));
+    own
 }
 
 /// The first `max` characters of the text.

@@ -1,24 +1,10 @@
-//! Reads the spans of a trace where they lie: in the buffer of the trace, or in a batch with
-//! others.
+//! The spans of a [`TraceView`], one by one.
 
 use super::attribute::Attribute;
+use super::buffer::TraceView;
 use super::event::{Event, Link};
-use super::header::Header;
-use super::memory::MemoryView;
+use super::memory::{MemoryView, split};
 use super::span::{Detail, Record};
-
-/// The spans of one trace.
-#[derive(Clone, Copy, Debug)]
-pub struct TraceView<'a> {
-    pub header: &'a Header,
-    pub records: &'a [Record],
-    pub attributes: &'a [Attribute],
-    pub(super) details: &'a [Detail],
-    pub(super) events: &'a [Event],
-    pub(super) event_attributes: &'a [Attribute],
-    pub(super) links: &'a [Link],
-    pub memory: MemoryView<'a>,
-}
 
 /// One span of a [`TraceView`].
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +43,4 @@ impl<'a> SpanView<'a> {
     pub fn name(&self, memory: MemoryView<'a>) -> &'a str {
         self.detail.name.map_or(self.record.metadata.name(), |name| memory.text(name))
     }
-}
-
-/// Splits the first `length` items off a list.
-pub(crate) fn split<'a, T>(list: &mut &'a [T], length: usize) -> &'a [T] {
-    let (own, rest) = list.split_at(length.min(list.len()));
-    *list = rest;
-    own
 }
