@@ -57,15 +57,12 @@ impl Drop for Endpoint {
 }
 
 pub(crate) fn serve(handle: &Handle, address: SocketAddr, token: Option<String>) -> io::Result<Endpoint> {
+    let refused = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     if !address.ip().is_loopback() {
-        let message = format!("{address} is not a loopback address; use for example 127.0.0.1:9464");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        return refused(format!("{address} is not a loopback address; use for example 127.0.0.1:9464"));
     }
     if token.as_deref() == Some("") {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the token is empty; pass None for a read-only endpoint",
-        ));
+        return refused("the token is empty; pass None for a read-only endpoint".to_owned());
     }
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
@@ -102,7 +99,7 @@ impl Server {
 
     fn answer(&mut self, request: &Request<'_>) -> Answer {
         if !request.is_for_this_machine() {
-            return Answer::error(403, "this endpoint answers requests for localhost only");
+            return Answer::error("403 Forbidden", "this endpoint answers requests for localhost only");
         }
         match (request.method, request.path) {
             ("GET", "/") => Answer::new("text/html; charset=utf-8", PAGE),
@@ -112,9 +109,9 @@ impl Server {
             ("GET", path) if path.starts_with("/why/") => self.why(&path["/why/".len()..]),
             ("POST", "/override") => self.set_override(request),
             ("GET" | "POST", _) => {
-                Answer::error(404, "unknown path; use /, /stats, /why/TRACE_ID or /override")
+                Answer::error("404 Not Found", "unknown path; use /, /stats, /why/TRACE_ID or /override")
             }
-            _ => Answer::error(405, "use GET, or POST for /override"),
+            _ => Answer::error("405 Method Not Allowed", "use GET, or POST for /override"),
         }
     }
 
@@ -127,28 +124,31 @@ impl Server {
 
     fn why(&self, trace_id: &str) -> Answer {
         match TraceId::from_hex(trace_id) {
-            Err(_) => Answer::error(400, "not a trace id: use 32 hexadecimal digits"),
+            Err(_) => Answer::error("400 Bad Request", "not a trace id: use 32 hexadecimal digits"),
             Ok(trace_id) => match self.handle.why(trace_id) {
                 Some(explanation) => Answer::new("application/json", json::why(&explanation)),
-                None => Answer::error(404, "this trace is not among the remembered decisions"),
+                None => Answer::error("404 Not Found", "this trace is not among the remembered decisions"),
             },
         }
     }
 
     fn set_override(&self, request: &Request<'_>) -> Answer {
         let Some(token) = &self.token else {
-            return Answer::error(403, "this endpoint is read-only: no token was set");
+            return Answer::error("403 Forbidden", "this endpoint is read-only: no token was set");
         };
         if !request.bearer().is_some_and(|given| same(given.as_bytes(), token.as_bytes())) {
-            return Answer::error(401, "the token is missing or wrong");
+            return Answer::error("401 Unauthorized", "the token is missing or wrong");
         }
         let (Some(key), Some(seconds)) = (request.parameter("key"), request.parameter("seconds")) else {
-            return Answer::error(400, "an override needs key and seconds");
+            return Answer::error("400 Bad Request", "an override needs key and seconds");
         };
         let share = request.parameter("keep").unwrap_or_else(|| "1".to_owned());
         let share = share.parse().ok().and_then(astracer_samplers::Probability::new);
         let (Ok(seconds), Some(share)) = (seconds.parse::<u32>(), share) else {
-            return Answer::error(400, "seconds must be a whole number, and keep a share from 0 to 1");
+            return Answer::error(
+                "400 Bad Request",
+                "seconds must be a whole number, and keep a share from 0 to 1",
+            );
         };
         let time = Duration::from_secs(u64::from(seconds)).min(OVERRIDE_MAX);
         if time.is_zero() {
@@ -157,7 +157,7 @@ impl Server {
         }
         match self.handle.override_key(&key, Override::Ratio(share), time) {
             Ok(()) => Answer::new("application/json", "{}"),
-            Err(error) => Answer::error(409, &error.to_string()),
+            Err(error) => Answer::error("409 Conflict", &error.to_string()),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
     if !handle.is_enabled() {
         return;
     }
-    let reported = Mutex::new(ReportedRoots::new());
+    let reported = Mutex::new(ReportedRoots { totals: KeyTotals::new(roots), others: Roots::default() });
     let roots = callback(handle, move |handle, observer| {
         let mut reported = lock(&reported);
         reported.note(&handle.keys());
@@ -25,9 +25,8 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
     });
     let overflowed = Mutex::new(Sum::default());
     let overflowed = callback(handle, move |handle, observer| {
-        let mut overflowed = lock(&overflowed);
-        overflowed.note(handle.snapshot().map_or(0, |snapshot| snapshot.overflow.seen()));
-        observer.observe(overflowed.all(), &[]);
+        let seen = handle.snapshot().map_or(0, |snapshot| snapshot.overflow.seen());
+        observer.observe(lock(&overflowed).note(seen), &[]);
     });
     let spans = callback(handle, |handle, observer| {
         let stats = handle.stats();
@@ -82,7 +81,6 @@ const DECISIONS: [(&str, &str); 6] = [
     ("dropped", "override"),
 ];
 
-/// Counts by decision.
 type Roots = [u64; DECISIONS.len()];
 
 fn roots(stats: &KeyStats) -> Roots {
@@ -107,10 +105,6 @@ struct ReportedRoots {
 }
 
 impl ReportedRoots {
-    fn new() -> Self {
-        ReportedRoots { totals: KeyTotals::new(roots), others: Roots::default() }
-    }
-
     fn note(&mut self, all: &[KeyStats]) {
         self.totals.note(all, KEYS_MAX);
         let left = self.totals.others(all);
@@ -119,7 +113,7 @@ impl ReportedRoots {
 }
 
 /// A running sum over a counter that may restart.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Sum {
     /// The total before the last restart.
     before: u64,
@@ -127,19 +121,16 @@ struct Sum {
 }
 
 impl Sum {
-    fn note(&mut self, count: u64) {
+    /// Notes the counter's value, and returns the sum.
+    fn note(&mut self, count: u64) -> u64 {
         if count < self.now {
             self.before += self.now;
         }
         self.now = count;
-    }
-
-    fn all(self) -> u64 {
-        self.before + self.now
+        self.before + count
     }
 }
 
-/// The name under which all other keys are added up.
 const OTHERS: &str = "_OTHER";
 
 fn named(key: Option<&str>) -> KeyValue {

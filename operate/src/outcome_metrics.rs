@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use astracer_exporters::OtlpMetrics;
 use astracer_exporters::metrics::{
@@ -134,7 +134,7 @@ impl OutcomeMetrics {
             ..Scope::default()
         };
         let resource: Resource = astracer_exporters::resource(resource);
-        let times = (nanos(start), nanos(now));
+        let times = (start.into(), now.into());
         Some(match self.sender.send((&resource, &scope), times, &self.metrics(&outcomes)) {
             Ok(delivery) if delivery.rejected > 0 => {
                 let (target, message) = (self.sender.target(), delivery.message);
@@ -208,11 +208,6 @@ fn exemplar(of: &Exemplar) -> MetricExemplar {
     }
 }
 
-fn nanos(date: SystemTime) -> UnixNanos {
-    let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixNanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
 #[derive(Debug, Default)]
 struct State {
     inner: Mutex<Inner>,
@@ -253,22 +248,19 @@ impl RunningOutcomeMetrics {
     }
 
     /// Sends once more, and stops. Returns the failure of that request, if it failed.
-    pub fn stop(mut self) -> Option<String> {
-        self.end();
-        self.last_error()
-    }
-
-    fn end(&mut self) {
-        self.state.lock().is_over = true;
-        self.state.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    pub fn stop(self) -> Option<String> {
+        let state = Arc::clone(&self.state);
+        drop(self);
+        state.lock().last_error.take()
     }
 }
 
 impl Drop for RunningOutcomeMetrics {
     fn drop(&mut self) {
-        self.end();
+        self.state.lock().is_over = true;
+        self.state.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }

@@ -45,15 +45,13 @@ impl Polling {
     }
 
     /// Sets the time between a response and the next request; 60 seconds by default, at least one.
-    pub fn with_interval(mut self, every: Duration) -> Self {
-        self.every = every;
-        self
+    pub fn with_interval(self, every: Duration) -> Self {
+        Polling { every, ..self }
     }
 
     /// Sets the longest time for a request and its response; ten seconds by default.
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Polling { timeout, ..self }
     }
 
     /// Adds a header to each request, for example `authorization`.
@@ -64,12 +62,10 @@ impl Polling {
 
     /// Trusts these certificate authorities, in PEM, instead of the system's.
     #[cfg(feature = "polling-tls")]
-    pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.roots = Some(pem.into());
-        self
+    pub fn with_root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
+        Polling { roots: Some(pem.into()), ..self }
     }
 
-    /// Checks the settings.
     fn client(&self) -> Result<Client, String> {
         const EXAMPLE: &str = "use for example http://config:8080/astracer.toml";
         let uri: Uri = self.url.parse().map_err(|error| format!("not a URL: {error}; {EXAMPLE}"))?;
@@ -170,7 +166,6 @@ fn tls(own: Option<&[u8]>) -> Result<ureq::tls::TlsConfig, String> {
     Ok(config.build())
 }
 
-/// Requests the file of one URL.
 struct Client {
     agent: Agent,
     uri: Uri,

@@ -8,7 +8,6 @@ use std::task::{self, Poll};
 use astracer_sdk::outgoing_context;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Injector, TextMapPropagator};
-use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::remote_parent::{Propagation, parsed};
@@ -96,19 +95,9 @@ impl InjectLayer {
     }
 }
 
-impl<S> Layer<S> for InjectLayer {
-    type Service = Inject<S>;
-
-    fn layer(&self, inner: S) -> Inject<S> {
-        Inject { inner, layer: self.clone() }
-    }
-}
-
-/// A client whose requests carry the current span's context; made by [`InjectLayer`].
-#[derive(Clone, Debug)]
-pub struct Inject<S> {
-    inner: S,
-    layer: InjectLayer,
+service! {
+    /// A client whose requests carry the current span's context; made by [`InjectLayer`].
+    Inject of InjectLayer
 }
 
 impl<S> Inject<S> {

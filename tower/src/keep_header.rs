@@ -22,7 +22,6 @@ use astracer_sdk::{Announcement, Handle};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use opentelemetry::TraceId;
 use opentelemetry::trace::TraceContextExt as _;
-use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::remote_parent::RemoteParentLayer;
@@ -52,8 +51,7 @@ fn keep_answered(handle: &Handle, headers: &HeaderMap) {
 fn troubled_of(item: &str) -> Option<TraceId> {
     let id = item.trim().strip_suffix(BOOST)?.trim();
     let is_id = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let trace_id = TraceId::from_hex(id).ok().filter(|_| is_id);
-    trace_id.filter(|trace_id| *trace_id != TraceId::INVALID)
+    TraceId::from_hex(id).ok().filter(|trace_id| is_id && *trace_id != TraceId::INVALID)
 }
 
 /// The header's lines as one list; `None` without the header. A line that is not text counts as one
@@ -120,19 +118,9 @@ impl KeepLayer {
     }
 }
 
-impl<S> Layer<S> for KeepLayer {
-    type Service = Keep<S>;
-
-    fn layer(&self, inner: S) -> Keep<S> {
-        Keep { inner, layer: self.clone() }
-    }
-}
-
-/// A service that reads and writes the header; made by [`KeepLayer`].
-#[derive(Clone, Debug)]
-pub struct Keep<S> {
-    inner: S,
-    layer: KeepLayer,
+service! {
+    /// A service that reads and writes the header; made by [`KeepLayer`].
+    Keep of KeepLayer
 }
 
 impl<S, A, B> Service<Request<A>> for Keep<S>
@@ -163,9 +151,8 @@ where
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,
-    /// The number of traces announced to each peer.
     peers: Arc<BTreeMap<String, AnnouncedCount>>,
-    /// The same for the peer whose requests carry no name.
+    /// For requests that name no peer.
     unnamed: Option<AnnouncedCount>,
 }
 
@@ -214,7 +201,6 @@ impl KeepCallsLayer {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
         let Some(named) = authority.or_else(host) else { return self.unnamed.as_ref() };
-        // Strip the user information.
         let named = named.rsplit('@').next().unwrap_or(named);
         let peer = self.peers.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
         peer.map(|(_, announced)| announced)
@@ -227,19 +213,9 @@ impl fmt::Debug for KeepCallsLayer {
     }
 }
 
-impl<S> Layer<S> for KeepCallsLayer {
-    type Service = KeepCalls<S>;
-
-    fn layer(&self, inner: S) -> KeepCalls<S> {
-        KeepCalls { inner, layer: self.clone() }
-    }
-}
-
-/// A client that writes and reads the header; made by [`KeepCallsLayer`].
-#[derive(Clone, Debug)]
-pub struct KeepCalls<S> {
-    inner: S,
-    layer: KeepCallsLayer,
+service! {
+    /// A client that writes and reads the header; made by [`KeepCallsLayer`].
+    KeepCalls of KeepCallsLayer
 }
 
 impl<S> KeepCalls<S> {
@@ -273,7 +249,6 @@ where
     }
 }
 
-/// The handling of a response's headers.
 #[derive(Debug)]
 enum Exchange {
     Server(KeepLayer, Option<TraceId>),
@@ -299,12 +274,6 @@ struct SentAnnouncement {
     named: u64,
     unannounced: u64,
     is_confirmed: bool,
-}
-
-impl SentAnnouncement {
-    fn confirm(mut self) {
-        self.is_confirmed = true;
-    }
 }
 
 impl Drop for SentAnnouncement {
@@ -344,8 +313,8 @@ where
                 layer.on_response(*trace_id, response.headers_mut());
             }
             (Exchange::Client(handle, announcement), Ok(response)) => {
-                if let Some(announcement) = announcement.take() {
-                    announcement.confirm();
+                if let Some(mut announcement) = announcement.take() {
+                    announcement.is_confirmed = true;
                 }
                 keep_answered(handle, response.headers());
             }

@@ -12,6 +12,26 @@
 //! They work with any `tracing` subscriber and OpenTelemetry propagator. Only the last two need the
 //! SDK's [`Handle`](astracer_sdk::Handle).
 
+/// Defines the service that a layer makes: the inner one, and the layer.
+macro_rules! service {
+    ($(#[$about:meta])* $Service:ident of $Layer:ident) => {
+        $(#[$about])*
+        #[derive(Clone, Debug)]
+        pub struct $Service<S> {
+            inner: S,
+            layer: $Layer,
+        }
+
+        impl<S> tower_layer::Layer<S> for $Layer {
+            type Service = $Service<S>;
+
+            fn layer(&self, inner: S) -> $Service<S> {
+                $Service { inner, layer: self.clone() }
+            }
+        }
+    };
+}
+
 mod inject;
 mod keep_header;
 mod remote_parent;

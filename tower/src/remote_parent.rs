@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, ContextGuard, global};
-use tower_layer::Layer;
 use tower_service::Service;
 
 /// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator.
@@ -24,7 +23,6 @@ pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
     RemoteParentLayer::global().extract(headers)
 }
 
-/// The propagator of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct Propagation {
     /// `None`: the global one.
@@ -36,8 +34,7 @@ impl Propagation {
         Propagation { own: Some(Arc::new(propagator)) }
     }
 
-    pub(crate) fn with<T>(&self, f: impl FnMut(&dyn TextMapPropagator) -> T) -> T {
-        let mut f = f;
+    pub(crate) fn with<T>(&self, mut f: impl FnMut(&dyn TextMapPropagator) -> T) -> T {
         match &self.own {
             Some(own) => f(&**own),
             None => global::get_text_map_propagator(f),
@@ -49,12 +46,6 @@ impl fmt::Debug for Propagation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.own.is_some() { "own" } else { "global" })
     }
-}
-
-fn extract(propagator: &dyn TextMapPropagator, headers: &HeaderMap) -> Option<Context> {
-    let headers = Headers(headers);
-    let is_there = propagator.fields().any(|name| headers.has_any_form(name));
-    is_there.then(|| propagator.extract(&headers))
 }
 
 /// The header names that our propagators read, parsed in advance: parsing a name takes longer than
@@ -70,7 +61,6 @@ static NAMES: [HeaderName; 8] = [
     HeaderName::from_static("x-b3-flags"),
 ];
 
-/// The range of [`NAMES`] that B3 uses.
 const B3: std::ops::Range<usize> = 3..8;
 
 pub(crate) fn parsed(name: &str) -> Option<&'static HeaderName> {
@@ -166,7 +156,11 @@ impl RemoteParentLayer {
     }
 
     pub(crate) fn extract(&self, headers: &HeaderMap) -> Option<Context> {
-        self.propagation.with(|propagator| extract(propagator, headers))
+        let headers = Headers(headers);
+        self.propagation.with(|propagator| {
+            let is_there = propagator.fields().any(|name| headers.has_any_form(name));
+            is_there.then(|| propagator.extract(&headers))
+        })
     }
 }
 
@@ -185,19 +179,9 @@ pub(crate) fn attach(parent: &Context) -> Option<ContextGuard> {
     (!is_inside).then(|| parent.clone().attach())
 }
 
-impl<S> Layer<S> for RemoteParentLayer {
-    type Service = RemoteParent<S>;
-
-    fn layer(&self, inner: S) -> RemoteParent<S> {
-        RemoteParent { inner, layer: self.clone() }
-    }
-}
-
-/// A service that runs with the caller's context attached; made by [`RemoteParentLayer`].
-#[derive(Clone, Debug)]
-pub struct RemoteParent<S> {
-    inner: S,
-    layer: RemoteParentLayer,
+service! {
+    /// A service that runs with the caller's context attached; made by [`RemoteParentLayer`].
+    RemoteParent of RemoteParentLayer
 }
 
 impl<S, B> Service<Request<B>> for RemoteParent<S>

@@ -11,7 +11,6 @@ use std::task::{self, Poll, ready};
 
 use http::{Extensions, Method, Request, Response, StatusCode};
 use opentelemetry::Context;
-use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Span;
 use tracing::field::Empty;
@@ -169,19 +168,9 @@ impl fmt::Debug for RequestSpanLayer {
     }
 }
 
-impl<S> Layer<S> for RequestSpanLayer {
-    type Service = RequestSpan<S>;
-
-    fn layer(&self, inner: S) -> RequestSpan<S> {
-        RequestSpan { inner, layer: self.clone() }
-    }
-}
-
-/// A service whose requests have spans; made by [`RequestSpanLayer`].
-#[derive(Clone, Debug)]
-pub struct RequestSpan<S> {
-    inner: S,
-    layer: RequestSpanLayer,
+service! {
+    /// A service whose requests have spans; made by [`RequestSpanLayer`].
+    RequestSpan of RequestSpanLayer
 }
 
 impl<S, A, B> Service<Request<A>> for RequestSpan<S>

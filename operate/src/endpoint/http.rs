@@ -80,62 +80,46 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
-    status: u16,
+    /// The code and the reason.
+    status: &'static str,
     content_type: &'static str,
     body: String,
 }
 
 impl Answer {
     pub(super) fn new(content_type: &'static str, body: impl Into<String>) -> Self {
-        Answer { status: 200, content_type, body: body.into() }
+        Answer { status: "200 OK", content_type, body: body.into() }
     }
 
-    pub(super) fn error(status: u16, message: &str) -> Self {
+    pub(super) fn error(status: &'static str, message: &str) -> Self {
         Answer { status, content_type: "text/plain; charset=utf-8", body: format!("{message}\n") }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self.status {
-            200 => "OK",
-            400 => "Bad Request",
-            401 => "Unauthorized",
-            403 => "Forbidden",
-            404 => "Not Found",
-            405 => "Method Not Allowed",
-            408 => "Request Timeout",
-            409 => "Conflict",
-            _ => "Request Header Fields Too Large",
-        }
     }
 
     fn head(&self) -> String {
         format!(
-            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\ncache-control: no-store\r\n\
+            "HTTP/1.1 {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\ncache-control: no-store\r\n\
              x-content-type-options: nosniff\r\ncontent-security-policy: default-src 'none'; script-src 'self'; \
              style-src 'self'; connect-src 'self'; frame-ancestors 'none'\r\n\r\n",
             self.status,
-            self.reason(),
             self.content_type,
             self.body.len()
         )
     }
 }
 
-/// Reads one request, and writes the response.
 pub(super) fn serve(mut stream: TcpStream, answer: impl FnOnce(&Request<'_>) -> Answer) -> io::Result<()> {
     let deadline = Instant::now() + TIME_MAX;
     let answer = match read_head(&mut stream, deadline) {
         Ok(head) => match Request::parse(&head) {
             Some(request) => answer(&request),
-            None => Answer::error(400, "not an HTTP/1.1 request"),
+            None => Answer::error("400 Bad Request", "not an HTTP/1.1 request"),
         },
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Answer::error(431, "the request head is too long or not UTF-8")
+            Answer::error("431 Request Header Fields Too Large", "the request head is too long or not UTF-8")
         }
-        Err(_) => Answer::error(408, "timed out reading the request"),
+        Err(_) => Answer::error("408 Request Timeout", "timed out reading the request"),
     };
     write(&mut stream, answer.head().as_bytes(), deadline)?;
     write(&mut stream, answer.body.as_bytes(), deadline)

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 /// The maximum number of keys listed, those with the most roots first.
 const KEYS_MAX: usize = 200;
 
-/// Counts of the process and of its keys.
 pub(super) fn stats(handle: &Handle) -> String {
     let stats = handle.stats();
     let mut keys = handle.keys();
@@ -74,7 +73,6 @@ fn dry_run(dry: &DryRunStats) -> Value {
     })
 }
 
-/// The outcomes of all roots of a key.
 fn outcome(of: &KeyOutcomes) -> Value {
     let millis = |share| of.durations.quantile(share).map(|duration| duration.as_secs_f64() * 1e3);
     json!({
@@ -101,7 +99,6 @@ fn key(key: &KeyStats) -> Value {
     })
 }
 
-/// The decision about a trace.
 pub(super) fn why(explanation: &Explanation) -> String {
     let Explanation { trace_id, keep, key, reason, randomness, threshold, probability, counts, late, .. } =
         explanation;
