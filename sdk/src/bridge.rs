@@ -40,7 +40,6 @@ use crate::core::{CALLS, Core, LiveSpan};
 use crate::settings::ContextMode;
 use astracer_spans::record::EventTime;
 
-/// The layer's support for the stock trait.
 pub(crate) struct Bridge {
     adapter: Adapter,
     /// Never sees a span. The stock trait finds its functions through it, and its tracer when a
@@ -66,7 +65,6 @@ impl Bridge {
         Bridge { adapter, asked }
     }
 
-    /// Downcasts to types that the layer itself does not know.
     pub(crate) fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Adapter>() {
             return Some((&raw const self.adapter).cast());

@@ -78,7 +78,6 @@ impl Astracer {
     }
 }
 
-/// Makes the destination of spans with this resource.
 type MakeDestination = Box<dyn FnOnce(&Resource) -> Arc<SharedDestination> + Send + Sync>;
 
 /// Settings of an [`Astracer`]; see [`Astracer::builder`].
@@ -86,9 +85,7 @@ type MakeDestination = Box<dyn FnOnce(&Resource) -> Arc<SharedDestination> + Sen
 #[must_use]
 pub struct Builder {
     is_off: bool,
-    /// `OTEL_TRACES_EXPORTER` is `none`.
     wants_no_exporter: bool,
-    /// `None`: the default sampler.
     sampler: Option<Config>,
     sampler_limits: Limits,
     cap: Cap,
@@ -111,7 +108,6 @@ pub struct Builder {
     clock: Option<Clock>,
     ids: Ids,
     resource: Option<Resource>,
-    /// `None`: the scope named `astracer`.
     scope: Option<InstrumentationScope>,
     settings: Settings,
     destination: Option<MakeDestination>,

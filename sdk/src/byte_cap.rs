@@ -24,12 +24,10 @@ use astracer_spans::sync::{Mutex, lock};
 /// Keys with a meter of their own. Further keys share one meter with the forgotten ones.
 const KEYS_MAX: usize = 10_000;
 
-/// The cap with its meters.
 #[derive(Debug)]
 pub(crate) struct ByteCap {
     decider: Arc<Decider>,
     meters: Mutex<Meters>,
-    /// Counts the exported bytes, for a budget.
     exported_bytes: Option<Arc<AtomicU64>>,
 }
 

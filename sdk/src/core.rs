@@ -71,7 +71,6 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     /// The age at which a trace's ended spans are exported without waiting for its root, in ticks.
     pub(crate) trace_age: Ticks,
-    /// The bytes of open spans, across subscribers.
     pub(crate) budget: Arc<MemoryBudget>,
     /// `None` unless traces are kept late.
     pub(crate) late: Option<LateTraces>,
@@ -91,9 +90,7 @@ pub(crate) struct Shared {
 pub(crate) struct Core {
     number: Number,
     shared: Arc<Shared>,
-    /// The spans of this subscriber, by their ids there.
     table: Table,
-    /// The mode of the contexts: see [`contexts`](self::contexts).
     contexts: Contexts,
 }
 
@@ -164,7 +161,6 @@ impl Shared {
 }
 
 impl Upkeep for Shared {
-    /// Queues the ended spans of old traces, and removes expired overrides.
     fn run(&self) {
         self.steering.forget_expired();
         let before = self.decider.clock.ticks().saturating_sub(self.trace_age);
@@ -209,13 +205,11 @@ impl Core {
         Self::new(self.shared.clone(), makes_ids)
     }
 
-    /// The content of OpenTelemetry's current context inside this layer's spans.
     #[inline]
     pub(crate) fn context_mode(&self) -> ContextMode {
         self.contexts.mode()
     }
 
-    /// The core with this number, if it still exists.
     fn known(number: u64) -> Option<Arc<Self>> {
         let owner: Arc<dyn Any + Send + Sync> = owner::find(number)?;
         owner.downcast().ok()
@@ -227,7 +221,6 @@ impl Core {
         self.number.set_base(base);
     }
 
-    /// Whether this table makes the span ids, and not a registry.
     pub(crate) fn makes_ids(&self) -> bool {
         self.table.makes_ids()
     }
@@ -277,7 +270,6 @@ impl Core {
         self.shared.decider.clock.ticks()
     }
 
-    /// An empty body for an open span.
     fn new_body(&self) -> Box<Body> {
         Body::take(&self.shared.budget)
     }

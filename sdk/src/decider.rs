@@ -33,10 +33,8 @@ use astracer_spans::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use astracer_spans::trace_state::{self, State};
 use astracer_spans::weight::{self, Weighing};
 
-/// Decides whether a local root's trace is kept.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    /// Identifies the decider among those of the process.
     number: u64,
     pub(crate) rules: Live<Rules>,
     pub(crate) key: Key,
@@ -51,7 +49,6 @@ pub(crate) struct Decider {
     pub(crate) stratified: Option<Stratified>,
     /// Whether kept roots carry attributes that describe their decision.
     pub(crate) describes: bool,
-    /// The last decisions, if they are to be explained.
     pub(crate) why: Option<Why>,
     /// The keys of kept traces. Created before the first cap on a key's bytes takes effect.
     kept_keys: OnceLock<KeptKeys>,
@@ -109,16 +106,13 @@ pub enum ParentDecision {
     Ignore,
 }
 
-/// The decision about a local root.
 #[derive(Debug)]
 pub(crate) struct RootDecision {
     pub(crate) keep: bool,
     /// The root's key, if its end is to be counted.
     pub(crate) key: Option<KeyNumber>,
     pub(crate) trace_state: State,
-    /// Attributes for a kept root, if the builder asked for them.
     pub(crate) attributes: Option<Vec<KeyValue>>,
-    /// The weight that late keeping may give the trace.
     pub(crate) weighing: Weighing,
 }
 
@@ -128,7 +122,6 @@ fn weighing_of(decision: &Decision) -> Weighing {
 }
 
 impl RootDecision {
-    /// Drops without a decision.
     pub(crate) const DROP: RootDecision = RootDecision {
         keep: false,
         key: None,
@@ -186,7 +179,6 @@ impl Decider {
         parent.is_valid() && (follows || !parent.is_remote())
     }
 
-    /// The sampler in use.
     pub(crate) fn sampler(&self) -> Arc<Sampler> {
         Arc::clone(&self.rules.load().sampler)
     }
@@ -198,7 +190,6 @@ impl Decider {
         if self.stratified.is_some() { RandomSource::Stratified } else { RandomSource::Independent }
     }
 
-    /// The key by which a kept trace was counted.
     pub(crate) fn kept_key(&self, trace_id: TraceId) -> KeyOf {
         self.kept_keys.get().map_or(KeyOf::NoKey, |keys| keys.find(trace_id))
     }
@@ -210,7 +201,6 @@ impl Decider {
         }
     }
 
-    /// The current time on the samplers' time scale.
     pub(crate) fn now(&self) -> Nanos {
         self.time_of(self.clock.ticks())
     }
@@ -220,7 +210,6 @@ impl Decider {
         self.base.saturating_add(self.clock.since_origin(ticks))
     }
 
-    /// The time of a decision that is made now about a root that began at `began`.
     #[inline]
     pub(crate) fn decision_time(&self, began: Ticks) -> Nanos {
         self.time.of(self.time_of(began), || self.now())
@@ -271,7 +260,6 @@ impl Decider {
         RootDecision { key: self.key_number(key), ..self.follow_counted(parent) }
     }
 
-    /// Applies a parent's decision to a local root, and counts it.
     pub(crate) fn follow_counted(&self, parent: &SpanContext) -> RootDecision {
         let decision = self.follow_remote(parent);
         self.counters.tally(if decision.keep { Tally::ParentsKept } else { Tally::ParentsDropped }, 1);
@@ -306,7 +294,6 @@ impl Decider {
         RootDecision { keep: decision.keep, trace_state, weighing: Weighing::IfCertain, ..RootDecision::DROP }
     }
 
-    /// Applies a parent's decision.
     pub(crate) fn follow(&self, parent: &SpanContext) -> RootDecision {
         let trace_state = weight::with_flag(parent, parent.is_sampled());
         let keep = parent.is_sampled();
@@ -401,7 +388,6 @@ impl Decider {
         decision
     }
 
-    /// The boost that is in progress for the key with this number.
     #[inline]
     fn boosting(&self, number: Option<KeyNumber>, now: Nanos) -> Option<Boosting<'_>> {
         self.tail.as_ref()?.boosting(number?, now)

@@ -37,15 +37,12 @@ pub struct Fault {
     pub(crate) default: &'static str,
 }
 
-/// The place where a setting was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Variable(&'static str),
     File(PathBuf, Option<usize>),
-    /// A source of parameters files, such as a URL.
     #[cfg(feature = "parameters")]
     Source(String),
-    /// A call of [`Builder::with_tail`](crate::Builder::with_tail).
     Tail,
 }
 

@@ -68,7 +68,6 @@ struct Converter {
 
 const TEXTS: usize = 1 << TEXT_BITS;
 const TEXT_BITS: u32 = 8;
-/// Longer texts are not kept.
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Default for Converter {

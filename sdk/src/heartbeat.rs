@@ -35,7 +35,6 @@ const KEYS_PER_SPAN: usize = 100;
 /// Keys per heartbeat: those with the most calls.
 const KEYS_MAX: usize = 10_000;
 
-/// The name of a heartbeat's spans.
 pub(crate) const NAME: &str = "astracer.heartbeat";
 
 #[derive(Debug)]
@@ -46,7 +45,6 @@ pub(crate) struct Heart {
     totals: KeyTotals<2>,
 }
 
-/// A key's roots: seen and kept.
 type Counts = [u64; 2];
 
 impl Default for Heart {

@@ -19,12 +19,9 @@ use crate::steering::Steering;
 use astracer_spans::export::Queue;
 use astracer_spans::panics::warn;
 
-/// The interval between looks at the budget.
 const TICK: Duration = Duration::from_secs(1);
-/// The number of ticks between snapshots.
 const SNAPSHOT_TICKS: u64 = 60;
 
-/// The enabled kinds of work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chores {
     pub(crate) snapshot: Option<PathBuf>,
@@ -37,7 +34,6 @@ impl Chores {
     }
 }
 
-/// The thread's state, shared with the handle.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     chores: Chores,
@@ -48,14 +44,11 @@ pub(crate) struct Housekeeping {
     changed: Condvar,
 }
 
-/// The results of the work so far, and the thread's end.
 #[derive(Debug, Default)]
 struct Status {
     /// The reason why the last snapshot was not written. Reported once.
     snapshot_fault: Option<String>,
-    /// Asks the thread to stop.
     is_over: bool,
-    /// The thread has ended.
     is_done: bool,
 }
 
@@ -95,7 +88,6 @@ impl Housekeeping {
         }
     }
 
-    /// Waits for the next tick. Returns true if the thread must stop.
     fn sleep(&self) -> bool {
         let woken = self.changed.wait_timeout_while(self.status(), TICK, |status| !status.is_over);
         woken.unwrap_or_else(PoisonError::into_inner).0.is_over
@@ -115,7 +107,6 @@ impl Housekeeping {
         steering.control_budget(|| self.queue.progress());
     }
 
-    /// Writes a snapshot, and warns of a new fault.
     fn save(&self, steering: &Steering) {
         let Some(path) = &self.chores.snapshot else { return };
         let decider = &steering.decider;

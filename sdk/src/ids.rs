@@ -43,7 +43,6 @@ impl Ids {
         own.filter(|id| *id != SpanId::INVALID).unwrap_or_else(|| RandomIds.new_span_id())
     }
 
-    /// The flags of a trace that begins with an id of this source.
     #[inline]
     pub(crate) fn flags(&self) -> TraceFlags {
         if self.custom.is_none() || self.is_random { RANDOM } else { TraceFlags::default() }

@@ -17,7 +17,6 @@ const SHARDS: usize = 8;
 /// slightly more.
 const TRACES_MAX: usize = 1 << 17;
 
-/// The hash of a key.
 pub(crate) type KeyHash = u64;
 
 /// The key whose allowance covers a trace.

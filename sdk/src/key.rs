@@ -32,11 +32,9 @@ pub struct Key {
     custom: Option<Arc<CustomKey>>,
 }
 
-/// The number of callsites that a thread remembers.
 const UNFOLDED_MAX: usize = 64;
 
 thread_local! {
-    /// Reusable memory for keys.
     static FOLDED: Cell<String> = const { Cell::new(String::new()) };
     /// Callsites whose name is its own template, by the addresses of their metadata.
     static UNFOLDED: [Cell<Option<(usize, Template)>>; UNFOLDED_MAX] = const { [const { Cell::new(None) }; UNFOLDED_MAX] };
@@ -129,13 +127,11 @@ impl Key {
         Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
     }
 
-    /// Whether the key is computed by this rule.
     #[cfg(feature = "parameters")]
     pub(crate) fn is_rule(&self, rule: &KeyRule) -> bool {
         self.custom.is_none() && self.rule == *rule
     }
 
-    /// Whether the key is computed by a function of the user's.
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()
     }
@@ -151,14 +147,12 @@ impl Key {
         self.is_name_only() && !(self.by_path && metadata.name() == REQUEST)
     }
 
-    /// Whether the key may depend on the attribute.
     pub(crate) fn may_need(&self, name: &str) -> bool {
         self.custom.is_some()
             || self.rule.attributes().any(|known| known == name)
             || (self.by_path && matches!(name, METHOD | URI))
     }
 
-    /// Lends thread-local memory for a key.
     pub(crate) fn with_memory<T>(f: impl FnOnce(&mut String) -> T) -> T {
         let mut memory = FOLDED.try_with(Cell::take).unwrap_or_default();
         let result = f(&mut memory);

@@ -66,7 +66,6 @@ impl AstracerLayer {
         if cfg!(feature = "enabled") { self.core.as_deref() } else { None }
     }
 
-    /// The core, for code that outlives the borrow.
     pub(crate) fn shared_core(&self) -> Option<Arc<Core>> {
         if cfg!(feature = "enabled") { self.core.clone() } else { None }
     }
@@ -79,7 +78,6 @@ impl AstracerLayer {
         AstracerLayer { max_level, ..self }
     }
 
-    /// Whether spans that begin at this place on this thread are refused.
     #[inline]
     pub(crate) fn refuses_here(&self) -> bool {
         self.refusing != 0 && stack::is_dropped(self.refusing)

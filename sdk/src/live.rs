@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use astracer_spans::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// The value and its version.
 #[derive(Debug)]
 pub(crate) struct Live<T> {
     /// Incremented with each change, while the lock is held.
@@ -18,7 +17,6 @@ pub(crate) struct Live<T> {
     current: Mutex<Arc<T>>,
 }
 
-/// A reader's copy.
 #[derive(Debug)]
 pub(crate) struct Copied<T> {
     version: u64,
@@ -30,7 +28,6 @@ impl<T> Live<T> {
         Live { version: AtomicU64::new(0), current: Mutex::new(Arc::new(value)) }
     }
 
-    /// The current value.
     pub(crate) fn load(&self) -> Arc<T> {
         Arc::clone(&lock(&self.current))
     }

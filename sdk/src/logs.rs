@@ -142,7 +142,6 @@ fn decision_here() -> LogDecision {
 }
 
 impl<L> LogLayer<L> {
-    /// Passes on the events whose traces were kept since the last call.
     fn pass_ready<S: Subscriber>(&self, cx: &LayerContext<'_, S>)
     where
         L: Layer<S>,

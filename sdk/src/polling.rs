@@ -45,7 +45,6 @@ pub trait ParametersSource {
 /// of the text.
 pub type FetchParameters = Box<dyn FnMut() -> Result<Option<String>, String> + Send>;
 
-/// A source that was opened.
 pub(crate) struct Client {
     place: String,
     every: Duration,
@@ -55,9 +54,7 @@ pub(crate) struct Client {
     confirms: bool,
     /// The text that last took effect, here or in the builder.
     text: Option<String>,
-    /// The reason why the last text was not applied.
     fault: Option<String>,
-    /// The fault found by the last request.
     found: Option<String>,
 }
 
@@ -123,7 +120,6 @@ impl Client {
     }
 }
 
-/// The thread's state, shared with the handle.
 #[derive(Debug)]
 pub(crate) struct Poller {
     client: Mutex<Client>,

@@ -53,7 +53,6 @@ impl Propagator {
     }
 }
 
-/// The formats of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Propagators(pub(crate) Vec<Propagator>);
 

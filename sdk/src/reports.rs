@@ -20,12 +20,9 @@ use astracer_spans::export::{Queue, SharedDestination};
 use astracer_spans::panics::warn;
 use astracer_spans::stats::{Counters, Losses, Stats};
 
-/// The shortest time between two events of one kind.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The time between two looks at the counts.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The parts that are looked at.
 pub(crate) struct Watched {
     /// Weak, so that the thread ends with the last layer and handle.
     pub(crate) steering: Weak<Steering>,
@@ -34,7 +31,6 @@ pub(crate) struct Watched {
     pub(crate) destination: Option<Arc<SharedDestination>>,
 }
 
-/// The state of the reports, shared by their thread and the handle.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     state: Mutex<State>,
@@ -70,7 +66,6 @@ enum Kind {
     Notice,
 }
 
-/// An event that is due.
 #[derive(Debug, PartialEq, Eq)]
 struct Report(Kind, String);
 
@@ -138,7 +133,6 @@ impl Reports {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds warnings for the first subscriber.
     pub(crate) fn add(&self, notices: impl IntoIterator<Item = String>) {
         self.lock().notices.extend(notices);
     }
@@ -210,12 +204,10 @@ impl Reports {
         self.hint.set(hint.clone()).ok().map(|()| Report(Kind::Hint, hint))
     }
 
-    /// The hint about keys, once it was found.
     pub(crate) fn hint(&self) -> Option<String> {
         self.hint.get().cloned()
     }
 
-    /// Ends the thread.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -260,7 +252,6 @@ pub(crate) fn hint(keys: &[KeyStats]) -> Option<String> {
     ))
 }
 
-/// The number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -273,12 +264,10 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// Whether this thread's events reach a subscriber.
 fn is_heard() -> bool {
     !dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>())
 }
 
-/// A text that notes whether it was formatted.
 struct Text<'a> {
     text: &'a str,
     is_read: AtomicBool,
@@ -292,7 +281,6 @@ impl fmt::Display for Text<'_> {
 }
 
 impl Report {
-    /// Emits the event. Returns whether a layer read it.
     fn emit(&self) -> bool {
         let Report(kind, text) = self;
         let text = Text { text, is_read: AtomicBool::new(false) };

@@ -15,14 +15,12 @@ pub(crate) struct Rules {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) overrides: BTreeMap<String, Forced>,
     pub(crate) dry_run: Option<Arc<DryRun>>,
-    /// True without overrides and dry run.
     is_plain: bool,
     /// Whether decisions need the time at which they are made instead of the root's start time. A
     /// cap needs it, because its bound is defined on the clock's readings.
     is_capped: bool,
 }
 
-/// An override of one key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Forced {
     pub(crate) by: Override,

@@ -83,13 +83,11 @@ pub enum ContextMode {
     Recording,
 }
 
-/// All settings of a layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) start: Start,
-    /// Whether spans of transports may begin traces.
     pub(crate) transport_roots: bool,
     pub(crate) extras: Extras,
     pub(crate) conventions: Conventions,

@@ -26,7 +26,6 @@ pub(crate) mod owner;
 pub(crate) struct Entered {
     /// The number of the [`Owner`](owner::Owner).
     pub(crate) owner: u64,
-    /// The span's id in the subscriber.
     pub(crate) id: u64,
     pub(crate) inside: CurrentSpan,
     /// Handles of the span `inside.entry`, for children that begin here.
@@ -50,7 +49,6 @@ pub(crate) struct CurrentSpan {
 }
 
 impl Entered {
-    /// The absence of an item.
     const NONE: Entered =
         Entered { owner: 0, id: 0, inside: CurrentSpan::NOWHERE, stock: 0, guard: ManuallyDrop::new(None) };
 }
@@ -211,7 +209,6 @@ fn make_stack() -> bool {
     STACK.try_with(|_| here(|here| here.has_contexts.get())).unwrap_or_default()
 }
 
-/// Whether this thread is inside any span, of any owner.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     here(|here| here.owner.get()) != 0
@@ -223,19 +220,16 @@ pub(crate) fn is_dropped(owner: u64) -> bool {
     here(|here| here.dropped.get() == owner)
 }
 
-/// Counts a span that was refused on this thread.
 #[inline]
 pub(crate) fn refuse() {
     here(|here| here.refused.set(here.refused.get() + 1));
 }
 
-/// The number of spans refused on this thread since the last call.
 #[inline]
 pub(crate) fn take_refused() -> u64 {
     here(|here| here.refused.replace(0))
 }
 
-/// The owner's innermost item on this thread.
 #[inline]
 pub(crate) fn innermost(owner: u64) -> Option<CurrentSpan> {
     here(|here| match here.owner.get() {
@@ -279,7 +273,6 @@ struct Items<'a> {
 }
 
 impl Items<'_> {
-    /// The items from the innermost outwards.
     fn iter(&self) -> impl Iterator<Item = Item> + Clone {
         let outer = self.outer.iter().rev().map(|entered| Item {
             owner: entered.owner,
@@ -350,7 +343,6 @@ pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>>
 /// Nested spans that are searched in less time than owners are compared.
 const SHALLOW: usize = 64;
 
-/// The number of handles taken for children at once.
 const STOCK: u32 = 64;
 
 /// Takes a handle of the span `entry` for a child that begins on this thread. `hold` adds handles
@@ -452,7 +444,6 @@ fn pop_outer(here: &Here, owner: u64, id: u64) -> Option<Entered> {
     popped.ok().flatten()
 }
 
-/// Removes a span from below others.
 fn take_out(stack: &mut Vec<Entered>, at: usize) -> Entered {
     let mut entered = stack.remove(at);
     // A span further in, below the same dropped root, may rely on the context that this one has

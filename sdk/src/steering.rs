@@ -23,7 +23,6 @@ use astracer_spans::export::QueueProgress;
 use astracer_spans::panics::warn;
 use astracer_spans::sync::{Mutex, MutexGuard, lock};
 
-/// The state that changes need. Decisions do not read it.
 #[derive(Debug)]
 pub(crate) struct Steering {
     pub(crate) decider: Arc<Decider>,
@@ -61,13 +60,11 @@ impl Steering {
         result
     }
 
-    /// Replaces the sampler.
     pub(crate) fn set_sampler(&self, config: &Config) {
         let _one_at_a_time = lock(&self.own_cap);
         self.tune(config, None);
     }
 
-    /// Replaces the cap.
     pub(crate) fn set_cap(&self, cap: &Cap) {
         let mut own = lock(&self.own_cap);
         *own = *cap;
@@ -90,7 +87,6 @@ impl Steering {
         self.replace(Some(scaled.as_ref().unwrap_or(config)), cap);
     }
 
-    /// The factor on all probabilities; `None` without a budget.
     pub(crate) fn budget_factor(&self) -> Option<f64> {
         self.budget_control()?.factor()
     }
@@ -166,7 +162,6 @@ impl Steering {
         Ok((before != now).then(|| format!("new parameters: {now}; before: {before}")))
     }
 
-    /// Sampler, budget and cap as text.
     #[cfg(feature = "parameters")]
     fn in_use(&self) -> String {
         let sampler = self.decider.sampler();

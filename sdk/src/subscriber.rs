@@ -139,7 +139,6 @@ impl AstracerSubscriber {
         }
     }
 
-    /// Ends a span whose last child has ended.
     #[cold]
     fn close_held(&self, owner: u64, id: u64) {
         if Closing::leave_to_outer(owner, id) {
@@ -189,7 +188,6 @@ impl AstracerSubscriber {
         Some(current)
     }
 
-    /// Drops a handle of a span. Returns true if that ended the span.
     #[inline]
     fn close(&self, core: &Core, id: &Id) -> bool {
         let number = id.into_u64();

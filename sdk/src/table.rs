@@ -35,7 +35,6 @@ use self::unrecorded::Refused;
 pub(crate) use self::unrecorded::{METADATA as UNRECORDED, Refusal, is_unrecorded, unrecorded_id};
 use astracer_spans::memory_budget::{MemoryBudget, Use};
 
-/// The entries of one subscriber's spans.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Entries,
@@ -139,7 +138,6 @@ impl Table {
         self.refused.add(id, refusal, beginning)
     }
 
-    /// Forgets a refused span that ends.
     #[cold]
     pub(crate) fn forget(&self, id: u64) {
         self.refused.forget(id);
@@ -155,7 +153,6 @@ impl Table {
         }
     }
 
-    /// Lends the entries of all open spans.
     pub(crate) fn each_open(&self, f: impl Fn(&Entry)) {
         let is_open = |entry: &&Entry| entry.id() != 0;
         self.refused.shared().for_each(&f);

@@ -34,7 +34,6 @@ struct Noted {
     max: usize,
 }
 
-/// A recorded decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     trace_id: TraceId,
@@ -133,7 +132,6 @@ impl Explanation {
     }
 }
 
-/// The reason in words.
 fn words(reason: Reason) -> &'static str {
     match reason {
         Reason::Always => "the sampler keeps everything",

@@ -154,7 +154,6 @@ impl Builder {
         LateTraces::new((&self.tail, sampler), own, explains, decider.clock.clone(), queue.clone())
     }
 
-    /// Starts the exporter's threads.
     fn start_workers(
         &self,
         shared: &Arc<Shared>,
@@ -229,7 +228,6 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), BuildEr
     thread.map(drop).map_err(|error| BuildError { kind: Kind::Thread(error) })
 }
 
-/// The warning of a layer without an exporter.
 const NO_EXPORTER: &str = "no exporter is set, so the layer records nothing; call `with_exporter`";
 
 /// The resource with `telemetry.sdk.*` of this SDK in place of the values that

@@ -178,7 +178,6 @@ impl Builder {
         }
     }
 
-    /// Takes the path of a parameters file from this variable.
     fn file_variable(
         mut self,
         variable: &'static str,

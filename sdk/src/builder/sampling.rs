@@ -14,7 +14,6 @@ use super::Builder;
 #[cfg(feature = "parameters")]
 use crate::polling::Client;
 
-/// The default sampler, as text.
 const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
 
 pub(super) fn default_sampler() -> Config {
@@ -142,7 +141,6 @@ impl Builder {
 /// # Parameters files
 #[cfg(feature = "parameters")]
 impl Builder {
-    /// Takes every part of a parameters file.
     pub(super) fn take(&mut self, parameters: Parameters) {
         let Parameters { config, key, random, cap, tail, budget, comments: _ } = parameters;
         (self.key, self.random, self.sampler) = (key.into(), random, Some(config));

@@ -15,7 +15,6 @@ use crate::table::{Entry, Pending, Phase};
 use astracer_spans::record::{Body, EventTime, Fields, SpanLimits};
 use astracer_spans::stats::Tally;
 
-/// The parent of this span can no longer be set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyStarted;
 
@@ -47,7 +46,6 @@ impl Core {
         Ok(())
     }
 
-    /// Records fields on a span.
     pub(crate) fn record(&self, id: &Id, values: &Record<'_>) {
         let Some(entry) = self.recordable(id) else {
             return self.note_dropped_fields(id, |visitor| values.record(visitor));
@@ -89,7 +87,6 @@ impl Core {
         });
     }
 
-    /// Adds a link from a span to one that it follows from.
     pub(crate) fn follows(&self, id: &Id, follows: &Id) {
         let Some(to) = self.find(follows) else { return };
         self.started(to);
@@ -107,7 +104,6 @@ impl Core {
         }
     }
 
-    /// The entry of a span that is not dropped.
     #[inline]
     fn recordable(&self, id: &Id) -> Option<&Entry> {
         self.find(id).filter(|entry| !matches!(entry.phase(), Phase::Dropped | Phase::Free))
@@ -127,7 +123,6 @@ impl Core {
         }
     }
 
-    /// The timestamp for an event that is added now.
     pub(crate) fn event_time(&self) -> EventTime {
         EventTime::Ticks(self.ticks())
     }
@@ -145,7 +140,6 @@ impl Core {
     }
 }
 
-/// For the bridge, which implements tracing-opentelemetry's trait.
 #[cfg(feature = "bridge")]
 impl Core {
     /// The context from which a span's own will be made; `None` if the span has started.

@@ -60,13 +60,11 @@ impl Core {
         Some(context)
     }
 
-    /// The cached context.
     #[inline]
     pub(crate) fn kept_context(&self, entry: &Entry) -> Option<Context> {
         if entry.has(CONTEXT) { entry.extra().context.clone() } else { None }
     }
 
-    /// Makes the context from `base`, and caches it.
     pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
         if let Some(context) = self.make_context(base, entry) {
             keep(entry, &context);
@@ -154,7 +152,6 @@ impl Core {
     }
 }
 
-/// Caches a span's context.
 fn keep(entry: &Entry, context: &Context) {
     // Dropped after the lock is released: its values are the user's.
     let old = entry.extra().context.replace(context.clone());
@@ -178,13 +175,11 @@ const IN_CALLS: u64 = 1 << 63;
 
 #[cfg(feature = "bridge")]
 thread_local! {
-    /// The number of nested calls of the bridge on this thread.
     pub(crate) static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
 #[cfg(feature = "bridge")]
 impl LiveSpan {
-    /// A dropped span: it has ids only.
     pub(crate) fn dropped(ids: SpanContext) -> Self {
         LiveSpan { core: 0, id: Id::from_u64(1), sequence: 0, context: ids }
     }

@@ -19,7 +19,6 @@ impl Core {
         }
     }
 
-    /// Ends the span of an entry, and frees the entry.
     #[inline]
     pub(crate) fn end_entry(&self, entry: &Entry) {
         let phase = match entry.settled_phase() {

@@ -14,7 +14,6 @@ use crate::table::{Entry, Phase};
 use astracer_spans::stats::Tally;
 
 impl Core {
-    /// Enters a span, and decides it if it is a local root.
     #[inline]
     pub(crate) fn enter(&self, id: &Id) {
         let Some(entry) = self.find(id) else { return self.enter_unrecorded(id) };
@@ -134,7 +133,6 @@ impl CurrentSpan {
     }
 }
 
-/// The id of the span in the current context.
 #[inline]
 fn current_span() -> SpanId {
     Context::map_current(|context| context.span().span_context().span_id())

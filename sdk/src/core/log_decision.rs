@@ -8,7 +8,6 @@ use crate::stack;
 use crate::table::{Fate, Phase};
 use astracer_spans::late::LateTraces;
 
-/// The decision about the trace of an event.
 #[derive(Debug)]
 pub(crate) enum LogDecision {
     Kept,

@@ -68,7 +68,6 @@ impl Core {
         }
     }
 
-    /// Stores the key of a decided root, for its end.
     #[inline]
     pub(super) fn note_root(&self, entry: &Entry, decision: &RootDecision) {
         if self.shared.late.is_some() {
@@ -76,7 +75,6 @@ impl Core {
         }
     }
 
-    /// Counts the outcome of a dropped root that was not recorded.
     #[inline]
     pub(super) fn count_dropped_root(&self, entry: &Entry) {
         if let Some(late) = &self.shared.late
@@ -225,7 +223,6 @@ impl Core {
         self.mark_if(entry, || body.severity() == Severity::Error);
     }
 
-    /// As [`Core::mark_if_failed`], if `has_failed` says so.
     pub(super) fn mark_if(&self, entry: &Entry, has_failed: impl FnOnce() -> bool) {
         if self.counts_outcomes() && entry.phase() == Phase::Recorded && has_failed() {
             self.shared.traces.mark(entry.trace(), Severity::Error);
@@ -248,7 +245,6 @@ impl Core {
         }
     }
 
-    /// Whether the outcomes of roots are counted.
     #[inline]
     pub(super) fn counts_outcomes(&self) -> bool {
         self.shared.late.is_some()
@@ -283,7 +279,6 @@ impl Core {
         }
     }
 
-    /// Notes an event below a dropped root, in the span with this entry.
     pub(super) fn note_dropped_event(&self, event: &Event<'_>, inside: u64) {
         if *event.metadata().level() == Level::ERROR
             && self.shared.late.is_some()
@@ -337,7 +332,6 @@ fn is_counted_root(entry: &Entry) -> bool {
     entry.flags() & ROOT != 0 && entry.phase() == Phase::Dropped && entry.root_key().is_some()
 }
 
-/// The highest severity that a span's body records.
 #[inline]
 fn severity_of(body: Option<&Body>) -> Severity {
     match body {

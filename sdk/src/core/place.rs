@@ -18,7 +18,6 @@ use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};
 
-/// The place of a new span.
 #[derive(Debug)]
 pub(crate) enum Placement<'a> {
     /// The span is not recorded, and not known: the layer is shut down, telemetry is suppressed
@@ -34,7 +33,6 @@ pub(crate) enum Placement<'a> {
     BelowDropped { above: &'a Entry },
 }
 
-/// The context from which the span's own is derived.
 #[derive(Clone, Debug)]
 pub(crate) enum Base {
     /// The context that is current where the span is first entered, if it is that of the span's
@@ -52,7 +50,6 @@ impl Base {
         if matches!(self, Base::Current) { BASE_CURRENT } else { 0 }
     }
 
-    /// The captured context, if there is one.
     #[inline]
     pub(crate) fn captured(self) -> Option<Context> {
         match self {
@@ -62,7 +59,6 @@ impl Base {
     }
 }
 
-/// The parts of the current context that matter for a new span.
 #[derive(Clone, Copy)]
 struct Here {
     is_suppressed: bool,
@@ -104,7 +100,6 @@ impl Here {
     }
 }
 
-/// The current context with another span.
 fn current_as(span: SpanContext) -> Context {
     Context::current().with_remote_span_context(span)
 }
@@ -133,7 +128,6 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     Some((core.find_id(inside.entry)?, base))
 }
 
-/// The place of a new span.
 #[inline]
 pub(crate) fn place<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     match parent_here(core, attributes) {

@@ -30,7 +30,6 @@ use astracer_spans::sync::statics::Ordering;
 use astracer_spans::thread;
 use astracer_spans::traces::{TraceRef, Traces};
 
-/// The inputs of a local root's decision, apart from its fields.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     metadata: &'static Metadata<'static>,
@@ -45,10 +44,8 @@ struct Facts<'a> {
     below_dropped: bool,
 }
 
-/// The parent of a root without one.
 static NO_PARENT: SpanContext = SpanContext::NONE;
 
-/// The fields of a root, for its key.
 #[derive(Clone, Copy)]
 enum Known<'a> {
     /// Those recorded so far.
@@ -161,7 +158,6 @@ impl Core {
         }
     }
 
-    /// Decides a local root, unless another thread claims it first.
     fn decide(&self, entry: &Entry) {
         let Some(metadata) = entry.metadata() else { return };
         let key = self.shared.decider.key.is_custom().then(|| self.custom_key(entry, metadata));
@@ -260,7 +256,6 @@ impl Core {
         }
     }
 
-    /// Publishes a decision.
     #[inline]
     fn settle(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
         let entry = claim.entry();
@@ -398,7 +393,6 @@ impl Known<'_> {
     }
 }
 
-/// The name and the attributes of an undecided root.
 #[derive(Default)]
 struct Copied {
     name: Option<String>,
@@ -436,5 +430,4 @@ impl key::Attributes for KnownFields<'_> {
     }
 }
 
-/// The field that sets a span's name.
 const NAME: &str = "otel.name";

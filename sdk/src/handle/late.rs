@@ -13,7 +13,6 @@ use astracer_spans::late::{Announcement, Function, LateTraces, TailTrace};
 use astracer_spans::record::KeepReason;
 use astracer_spans::stats::Tally;
 
-/// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
 
 /// # Late keeping
@@ -134,7 +133,6 @@ impl Handle {
     }
 }
 
-/// The trace id of 32 hexadecimal digits.
 fn trace_id_of(text: &str) -> Option<TraceId> {
     let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
     let trace_id = Some(text.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());

@@ -14,7 +14,6 @@ use crate::rules::{DryRun, DryRunStats, Forced};
 use crate::steering::KeyStats;
 use crate::why::Explanation;
 
-/// The maximum number of overrides at a time.
 const OVERRIDES_MAX: usize = 1_000;
 
 /// # Changes while the service runs

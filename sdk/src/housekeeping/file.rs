@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// 10,000 take 1.2 MiB.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// The content; `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,

@@ -27,7 +27,6 @@ const FLAGS: &str = "x-b3-flags";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Debug(TraceId);
 
-/// Whether the mark in a context applies to the trace with these ids.
 #[inline]
 pub(crate) fn is_debug(context: &Context, ids: &SpanContext) -> bool {
     context.get::<Debug>().is_some_and(|mark| *mark == Debug(ids.trace_id()))
@@ -56,21 +55,18 @@ pub(crate) fn is_undecided(context: &Context) -> bool {
     })
 }
 
-/// The form in which headers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Single,
     Multi,
 }
 
-/// Reads both forms of B3, and writes one.
 #[derive(Debug)]
 pub(crate) struct B3 {
     encoding: Encoding,
     fields: Vec<String>,
 }
 
-/// The sampling decision in the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     /// Not decided yet: B3's "defer".

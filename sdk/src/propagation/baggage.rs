@@ -22,7 +22,6 @@ const BAGGAGE: &str = "baggage";
 /// The length up to which the list has to be read ("Limits"). A longer list is ignored.
 const LENGTH_MAX: usize = 8192;
 
-/// The propagator for `baggage`.
 #[derive(Debug, Default)]
 pub(super) struct Baggage;
 

@@ -26,7 +26,6 @@ const TRACESTATE: &str = "tracestate";
 /// The length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// The propagator for `traceparent` and `tracestate`.
 #[derive(Debug, Default)]
 pub(super) struct TraceContext {
     stock: TraceContextPropagator,

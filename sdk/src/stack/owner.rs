@@ -16,7 +16,6 @@ pub(crate) trait Owner: Any + Send + Sync {
     /// Takes back the handles of a span that an exiting thread held for children.
     fn let_go(&self, id: u64, handles: u32);
 
-    /// Whether a span with this id is open.
     fn has_open(&self, span: SpanId) -> bool;
 }
 
@@ -30,7 +29,6 @@ struct Known {
 /// Sorted by number.
 static KNOWN: RwLock<Vec<Known>> = RwLock::new(Vec::new());
 
-/// Runs `f` on an owner, if it is still alive.
 fn with<T>(number: u64, f: impl FnOnce(&Known) -> T) -> Option<T> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     let at = known.binary_search_by_key(&number, |known| known.number).ok()?;
@@ -74,13 +72,11 @@ impl Drop for Number {
     }
 }
 
-/// The owner with this number, if it is still alive.
 pub(crate) fn find(number: u64) -> Option<Arc<dyn Owner>> {
     // The lock is released before the owner is used or dropped.
     with(number, |known| known.owner.upgrade())?
 }
 
-/// The number of the owner that has an open span with this id.
 #[cold]
 pub(crate) fn with_open(span: SpanId) -> Option<u64> {
     let all: Vec<(u64, Arc<dyn Owner>)> = {
@@ -90,7 +86,6 @@ pub(crate) fn with_open(span: SpanId) -> Option<u64> {
     all.iter().find(|(_, owner)| owner.has_open(span)).map(|(number, _)| *number)
 }
 
-/// Whether the owner with this number is still alive.
 pub(super) fn is_there(number: u64) -> bool {
     with(number, |_| ()).is_some()
 }
@@ -101,7 +96,6 @@ pub(super) fn are_beside(one: u64, other: u64) -> bool {
     base(one).is_some_and(|found| base(other) == Some(found))
 }
 
-/// Whether no other owner is installed on this owner's subscriber.
 pub(super) fn is_alone(number: u64) -> bool {
     let base = with(number, |known| known.base).unwrap_or(0);
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,6 @@ use astracer_samplers::{Budget, Config, Controller, Nanos};
 
 use astracer_spans::export::QueueProgress;
 
-/// A budget with its state.
 #[derive(Debug)]
 pub(crate) struct BudgetControl {
     /// `None` after a parameters file without a budget took effect, if the code sets none either.
@@ -15,14 +14,12 @@ pub(crate) struct BudgetControl {
     /// The budget set in code, which applies if a parameters file has none.
     #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "parameters files are not read"))]
     own: Option<Budget>,
-    /// The sampler's config, not scaled.
     tuned: Config,
     /// Bytes handed to the exporter in this interval, as OTLP protobuf. Relaxed: the counter guards
     /// no other data, and a swap loses no bytes.
     exported_bytes: Arc<AtomicU64>,
     /// The start of this interval; `None` if the next call starts one.
     since: Option<Nanos>,
-    /// The state of the queue at the start of the interval.
     progress: QueueProgress,
 }
 
@@ -49,13 +46,11 @@ impl BudgetControl {
         self.controller.as_ref().map(Controller::factor)
     }
 
-    /// The sampler's config, not scaled.
     #[cfg(feature = "parameters")]
     pub(super) fn tuned(&self) -> &Config {
         &self.tuned
     }
 
-    /// The budget in use, in bytes per second.
     #[cfg(feature = "parameters")]
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
         self.controller.as_ref().map(|controller| controller.budget().bytes_per_second())

@@ -59,7 +59,6 @@ impl KeyStats {
     }
 }
 
-/// Counts of samplers that were replaced.
 #[derive(Debug, Default)]
 pub(crate) struct CarriedCounts {
     retired: Vec<Arc<Sampler>>,
@@ -106,7 +105,6 @@ fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut 
     others.add(&snapshot.evicted);
 }
 
-/// All counts so far.
 pub(super) fn by_key(carried: &CarriedCounts, sampler: &Sampler, now: Nanos) -> Vec<KeyStats> {
     let (mut keys, mut others) = (carried.keys.clone(), carried.others.clone());
     for snapshot in carried.retired.iter().filter_map(|retired| retired.snapshot()) {

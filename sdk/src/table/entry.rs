@@ -65,7 +65,6 @@ use astracer_spans::trace_state::State;
 use astracer_spans::traces::TraceRef;
 use astracer_spans::weight::Weighing;
 
-/// The state of an entry; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -86,7 +85,6 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fate {
-    /// The trace is kept.
     Kept,
     /// The sampler dropped the trace. It is recorded until the policies have seen its outcome, and
     /// processes called from there drop it.
@@ -110,26 +108,20 @@ impl Phase {
 /// Bits of a state word below the sequence number.
 const PHASE_BITS: u32 = 8;
 
-/// The span has a body.
 pub(crate) const BODY: u8 = 1;
-/// The span's context is cached.
 pub(crate) const CONTEXT: u8 = 2;
-/// The trace has a trace state.
 pub(crate) const STATE: u8 = 4;
 /// The root is decided with a remote parent, or with a context that carries values.
 pub(crate) const PENDING: u8 = 8;
 /// A context that can write to the span was handed out.
 pub(crate) const EXPOSED: u8 = 16;
-/// The span is a local root.
 pub(crate) const ROOT: u8 = 32;
 /// The span's context is derived from the current one, provided that is its parent's.
 pub(crate) const BASE_CURRENT: u8 = 64;
-/// The local root's parent is in another process.
 pub(crate) const REMOTE_PARENT: u8 = 128;
 /// The flags that say what [`Extra`] holds, and whether other threads may use it.
 pub(crate) const HELD: u8 = BODY | CONTEXT | STATE | PENDING | EXPOSED;
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Entry {
@@ -150,7 +142,6 @@ pub(crate) struct Entry {
     /// The trace id; for a span below a dropped root, that root's.
     trace_id: AtomicTraceId,
     trace_start: AtomicU64,
-    /// The number of the thread on which the span began.
     thread: AtomicU32,
     flags: AtomicU8,
     trace_flags: AtomicU8,
@@ -205,7 +196,6 @@ pub(crate) struct Pending {
     pub(crate) below_dropped: bool,
 }
 
-/// The initial values of a span's entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning {
     pub(crate) phase: Phase,
@@ -279,7 +269,6 @@ impl Entry {
         self.above.store(above, Ordering::Relaxed);
     }
 
-    /// The handle count of a span with an id from our own table.
     #[inline]
     pub(crate) fn handles(&self) -> &Handles {
         &self.handles
@@ -513,7 +502,6 @@ pub(crate) struct ExtraGuard<'a> {
 }
 
 impl ExtraGuard<'_> {
-    /// Whether the span is open and may be recorded on.
     pub(crate) fn is_recordable(&self) -> bool {
         !matches!(self.entry.phase(), Phase::Free | Phase::Dropped)
     }
@@ -564,7 +552,6 @@ impl<'a> Claim<'a> {
         self.entry
     }
 
-    /// Sets the fields of a span that will be recorded.
     pub(crate) fn set(&self, span: &RecordedSpan) {
         let entry = self.entry;
         entry.span_id.store(span.span_id);
@@ -580,7 +567,6 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Records the span, whose fields are set.
     pub(crate) fn record(mut self) {
         self.done = true;
         self.entry.publish(Phase::Recorded);

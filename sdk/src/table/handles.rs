@@ -15,7 +15,6 @@ use astracer_spans::sync::{AtomicU64, Ordering};
 pub(super) const PLACE_BITS: u32 = 24;
 pub(super) const GENERATION_MAX: u64 = (1 << (63 - PLACE_BITS)) - 1;
 
-/// The generation of an id.
 #[inline]
 pub(super) fn generation(id: u64) -> u64 {
     id >> PLACE_BITS
@@ -30,10 +29,8 @@ pub(super) fn generation(id: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Handles(AtomicU64);
 
-/// The outcome of [`Handles::let_go`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LetGo {
-    /// The span has already ended.
     Stale,
     HeldStill,
     /// The caller released the last handle, and must end the span.
@@ -72,7 +69,6 @@ impl Handles {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Releases one handle of the span `id`.
     #[inline]
     pub(crate) fn let_go(&self, id: u64) -> LetGo {
         // As in `Arc::drop`: the Release of each earlier handle pairs with the Acquire of the last

@@ -27,7 +27,6 @@ const BATCH: usize = 32;
 /// many.
 const FRESH: u32 = 8;
 
-/// The entries, and the free places that no thread holds.
 #[derive(Debug)]
 pub(super) struct OwnEntries {
     pages: Box<[OnceLock<Box<[Entry]>>; PAGES]>,
@@ -89,7 +88,6 @@ impl OwnEntries {
         Some(entry)
     }
 
-    /// Frees the place of a span that has ended.
     #[inline]
     pub(super) fn give(&self, id: u64) {
         if generation(id) == GENERATION_MAX {
@@ -101,7 +99,6 @@ impl OwnEntries {
         }
     }
 
-    /// Fills the thread's list, and returns one of the places.
     #[cold]
     fn refill(&self, reserve: impl Fn(usize) -> bool) -> Option<u32> {
         settle(self);
@@ -153,10 +150,8 @@ impl OwnEntries {
     }
 }
 
-/// The capacity of a thread's list of free places.
 const FREE_MAX: usize = 2 * BATCH;
 
-/// The free places of one thread.
 struct FreePlaces {
     /// The number of the table that the places belong to; 0: no table.
     owner: Cell<u64>,
@@ -193,7 +188,6 @@ impl Drop for Home {
     }
 }
 
-/// Makes the thread's list belong to this table.
 fn settle(table: &OwnEntries) {
     if FREE.with(|held| held.owner.get()) == table.number {
         return;

@@ -29,11 +29,9 @@ const REFUSED: u64 = UNRECORDED | 1 << 62;
 /// that are open at once.
 const SHARED: u64 = u64::MAX - 1;
 
-/// The outcome for a refused span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    /// Its trace is dropped.
     Dropped,
     /// Its trace is kept, without it.
     Lost,
@@ -66,12 +64,10 @@ pub(crate) static METADATA: Metadata<'static> = tracing_core::metadata! {
 
 static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
 
-/// The refused spans of one table.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     /// By [`Refusal`]; made for the first span.
     shared: [OnceLock<Box<Entry>>; 2],
-    /// The spans that are open in a registry.
     ids: Mutex<HashMap<u64, Refusal>>,
 }
 

@@ -5,7 +5,6 @@ use astracer_spans::clock::Ticks;
 use astracer_spans::sync::Ordering;
 
 impl Entry {
-    /// Records that a thread enters the span.
     #[inline]
     pub(crate) fn occupy(&self, now: Ticks) {
         let since = now.saturating_sub(self.began());
@@ -14,7 +13,6 @@ impl Entry {
         let _ = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
     }
 
-    /// Records that a thread exits the span.
     #[inline]
     pub(crate) fn vacate(&self, now: Ticks) {
         let until = now.saturating_sub(self.began());

@@ -17,7 +17,6 @@ impl Entry {
         self.weighing.store(weighing as u8, Ordering::Relaxed);
     }
 
-    /// The weight that late keeping may give the trace of a decided local root.
     pub(crate) fn weighing(&self) -> Weighing {
         match self.weighing.load(Ordering::Relaxed) {
             0 => Weighing::Never,
