@@ -4,7 +4,6 @@ use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 
 mod b3;
 mod baggage;
-mod combined;
 mod w3c;
 
 use b3::{B3, Encoding};
@@ -67,7 +66,7 @@ impl Propagators {
     pub(crate) fn composite(&self) -> TextMapCompositePropagator {
         let make = |propagator: &Propagator| -> Box<dyn TextMapPropagator + Send + Sync> {
             match propagator {
-                Propagator::TraceContext => Box::new(TraceContext::default()),
+                Propagator::TraceContext => Box::new(TraceContext),
                 Propagator::Baggage => Box::new(baggage::Baggage),
                 Propagator::B3 => Box::new(B3::new(Encoding::Single)),
                 Propagator::B3Multi => Box::new(B3::new(Encoding::Multi)),

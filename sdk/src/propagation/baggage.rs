@@ -14,7 +14,6 @@ use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::{Context, StringValue};
 
-use super::combined::Combined;
 use super::percent_decoded;
 
 const BAGGAGE: &str = "baggage";
@@ -65,9 +64,10 @@ impl TextMapPropagator for Baggage {
     }
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
-        let combined = Combined::new(extractor, BAGGAGE, join);
-        let list = combined.get(BAGGAGE).filter(|list| list.len() <= LENGTH_MAX);
-        let Some(list) = list else { return context.clone() };
+        let list = join(&extractor.get_all(BAGGAGE).unwrap_or_default());
+        if list.len() > LENGTH_MAX {
+            return context.clone();
+        }
         let mut values = Values::new();
         let mut members = Vec::new();
         for text in list.split(',').map(str::trim) {

@@ -11,13 +11,13 @@
 //! - It accepts ids of any length, and with a sign. By "traceparent Header Field Values" such a
 //!   header is ignored: the short ids of two callers could be equal.
 
-use opentelemetry::Context;
+use std::sync::OnceLock;
+
 use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceFlags};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::{Context, SpanId, TraceId};
 
-use super::combined::Combined;
 use crate::ids::RANDOM;
 
 const TRACEPARENT: &str = "traceparent";
@@ -26,51 +26,48 @@ const TRACESTATE: &str = "tracestate";
 /// The length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-#[derive(Debug, Default)]
-pub(super) struct TraceContext {
-    stock: TraceContextPropagator,
-}
+#[derive(Debug)]
+pub(super) struct TraceContext;
 
 impl TextMapPropagator for TraceContext {
     fn inject_context(&self, context: &Context, injector: &mut dyn Injector) {
-        let flags = context.span().span_context().trace_flags();
-        let is_random = flags & RANDOM == RANDOM;
-        self.stock.inject_context(context, &mut WithFlag { injector, is_random });
+        let span = context.span();
+        let ids = span.span_context();
+        if ids.is_valid() {
+            let (trace_id, span_id, flags) = (ids.trace_id(), ids.span_id(), known(ids.trace_flags()));
+            injector.set(TRACEPARENT, format!("00-{trace_id}-{span_id}-{flags:02x}"));
+            injector.set(TRACESTATE, ids.trace_state().header());
+        }
     }
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
-        let all = extractor.get_all(TRACEPARENT);
-        let Some(received) = all.as_deref().and_then(lone).and_then(received_flags) else {
-            return context.clone();
-        };
-        // Extracted into an empty context, whose span is valid only if the headers are.
-        let combined = Combined::new(extractor, TRACESTATE, |states| states.join(","));
-        let parent =
-            self.stock.extract_with_context(&Context::new(), &combined).span().span_context().clone();
-        if !parent.is_valid() {
-            return context.clone();
-        }
-        let flags = parent.trace_flags() | (received & RANDOM);
-        let state = parent.trace_state().clone();
-        let parent = SpanContext::new(parent.trace_id(), parent.span_id(), flags, true, state);
-        context.with_remote_span_context(parent)
+        let parents = extractor.get_all(TRACEPARENT).unwrap_or_default();
+        let [parent] = *parents else { return context.clone() };
+        let Some((trace_id, span_id, flags)) = parsed(parent) else { return context.clone() };
+        let states = extractor.get_all(TRACESTATE).unwrap_or_default();
+        let state = states.join(",").parse().unwrap_or_default();
+        let parent = SpanContext::new(trace_id, span_id, flags, true, state);
+        if parent.is_valid() { context.with_remote_span_context(parent) } else { context.clone() }
     }
 
     fn fields(&self) -> FieldIter<'_> {
-        self.stock.fields()
+        static FIELDS: OnceLock<[String; 2]> = OnceLock::new();
+        FieldIter::new(FIELDS.get_or_init(|| [TRACEPARENT.to_owned(), TRACESTATE.to_owned()]))
     }
 }
 
-fn lone<'a>(all: &[&'a str]) -> Option<&'a str> {
-    if let [only] = all { Some(only) } else { None }
+/// Other flags are cleared, as "Other Flags" requires.
+fn known(flags: TraceFlags) -> TraceFlags {
+    flags & (TraceFlags::SAMPLED | RANDOM)
 }
 
-/// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case
-/// hexadecimal digits. Version 00 ends there; a later version may continue after another `-`; `ff`
-/// is invalid. The stock propagator checks for ids that are all zeros.
-fn received_flags(header: &str) -> Option<TraceFlags> {
-    let (known, more) = header.trim().as_bytes().split_at_checked(LENGTH)?;
-    let mut digits: [u8; LENGTH] = known.try_into().ok()?;
+/// The ids and flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in
+/// lower-case hexadecimal digits. Version 00 ends there; a later version may continue after another
+/// `-`; `ff` is invalid.
+fn parsed(header: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
+    let header = header.trim();
+    let (own, more) = header.as_bytes().split_at_checked(LENGTH)?;
+    let mut digits: [u8; LENGTH] = own.try_into().ok()?;
     for place in [2, 35, 52] {
         if std::mem::replace(&mut digits[place], b'0') != b'-' {
             return None;
@@ -79,30 +76,13 @@ fn received_flags(header: &str) -> Option<TraceFlags> {
     // No early exit: checking every byte lets the compiler vectorise the loop.
     let is_digit = |byte: &u8| byte.is_ascii_digit() | (b'a'..=b'f').contains(byte);
     let are_digits = digits.iter().fold(true, |all, byte| all & is_digit(byte));
-    let version = &known[..2];
+    let version = &own[..2];
     let ends_well = more.is_empty() || more[0] == b'-' && version != b"00";
     if !are_digits || !ends_well || version == b"ff" {
         return None;
     }
-    let flags = std::str::from_utf8(&known[53..]).ok()?;
-    Some(TraceFlags::new(u8::from_str_radix(flags, 16).ok()?))
-}
-
-/// Passes headers on, and adds the flag to `traceparent`.
-struct WithFlag<'a> {
-    injector: &'a mut dyn Injector,
-    is_random: bool,
-}
-
-impl Injector for WithFlag<'_> {
-    fn set(&mut self, key: &str, mut value: String) {
-        // The flags are the last two digits, and the stock propagator writes 00 or 01.
-        if self.is_random && key == TRACEPARENT {
-            let last = value.pop();
-            value.push(if last == Some('1') { '3' } else { '2' });
-        }
-        self.injector.set(key, value);
-    }
+    let flags = TraceFlags::new(u8::from_str_radix(&header[53..LENGTH], 16).ok()?);
+    Some((TraceId::from_hex(&header[3..35]).ok()?, SpanId::from_hex(&header[36..52]).ok()?, known(flags)))
 }
 
 #[cfg(test)]
@@ -116,10 +96,9 @@ mod tests {
     fn pass_on(parent: &str, state: &str) -> (Option<String>, Option<String>) {
         let headers: HashMap<String, String> =
             [(TRACEPARENT.to_owned(), parent.to_owned()), ("tracestate".to_owned(), state.to_owned())].into();
-        let propagator = TraceContext::default();
-        let context = propagator.extract_with_context(&Context::new(), &headers);
+        let context = TraceContext.extract_with_context(&Context::new(), &headers);
         let mut sent = HashMap::new();
-        propagator.inject_context(&context, &mut sent);
+        TraceContext.inject_context(&context, &mut sent);
         (sent.remove(TRACEPARENT), sent.remove("tracestate"))
     }
 
@@ -128,7 +107,6 @@ mod tests {
 
     #[test]
     fn the_known_flags_and_the_state_are_passed_on() {
-        // Bits beyond the two known ones are cleared, as "Other Flags" requires.
         for (received, sent) in
             [("00", "00"), ("01", "01"), ("02", "02"), ("03", "03"), ("ff", "03"), ("fd", "01")]
         {
@@ -183,7 +161,7 @@ mod tests {
             assert_eq!(pass_on(&header, "a=b"), (None, None), "{header}");
             let headers: HashMap<String, String> = [(TRACEPARENT.to_owned(), header)].into();
             let context = Context::new().with_remote_span_context(around.clone());
-            let read = TraceContext::default().extract_with_context(&context, &headers);
+            let read = TraceContext.extract_with_context(&context, &headers);
             assert_eq!(*read.span().span_context(), around);
         }
     }
@@ -209,7 +187,7 @@ mod tests {
     fn several_parents_are_none() {
         let line = |span: u64| format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span:016x}-01");
         let valid = |lines: Vec<String>| {
-            let read = TraceContext::default().extract_with_context(&Context::new(), &Lines(lines));
+            let read = TraceContext.extract_with_context(&Context::new(), &Lines(lines));
             read.span().span_context().is_valid()
         };
         assert!(valid(vec![line(1)]));
