@@ -19,6 +19,7 @@ mod handles;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod own;
+mod pages;
 mod unrecorded;
 
 use std::sync::{Arc, OnceLock};
@@ -31,6 +32,7 @@ pub(crate) use self::entry::{
 };
 pub(crate) use self::handles::LetGo;
 use self::own::OwnEntries;
+use self::pages::Pages;
 use self::unrecorded::Refused;
 pub(crate) use self::unrecorded::{METADATA as UNRECORDED, Refusal, is_unrecorded, unrecorded_id};
 use astracer_spans::memory_budget::{MemoryBudget, Use};
@@ -40,32 +42,21 @@ pub(crate) struct Table {
     entries: Entries,
     /// Shared by the tables of all subscribers.
     budget: Arc<MemoryBudget>,
-    refused: Refused,
+    pub(crate) refused: Refused,
 }
 
 #[derive(Debug)]
 enum Entries {
     /// By the ids of a registry.
-    BySlab(Box<[OnceLock<Box<Shard>>; SHARDS]>),
+    BySlab(Box<[OnceLock<Box<Pages>>; SHARDS]>),
     /// By ids that the table makes.
     Own(OwnEntries),
-}
-
-/// The entries for one slab. As in the slab, page `n` has `1 << n` entries, as many as all pages
-/// before it.
-#[derive(Debug)]
-struct Shard {
-    pages: [OnceLock<Box<[Entry]>>; PAGES],
 }
 
 /// A registry's ids are made of a `usize`: the low 38 bits are the place in the slab, followed by
 /// the slab. With 32-bit words a place has 22 bits, and there are fewer slabs.
 const SLAB_BITS: u32 = usize::BITS / 2 + 6;
 const SHARDS: usize = if usize::BITS == 32 { 128 } else { 4096 };
-/// Enough for all places of a slab.
-const PAGES: usize = 64;
-const FIRST_PAGE: u64 = 32;
-
 impl Table {
     /// A table for a registry's ids, or one that makes the ids. It charges the bytes of its entries
     /// to `budget`.
@@ -75,16 +66,11 @@ impl Table {
         Table { entries, budget, refused: Refused::default() }
     }
 
-    /// The shard, the page, and the place in the page. A registry's first id is 1.
-    ///
-    /// Pages are numbered by the highest bit of their places, so the first is page 5 and lower ones
-    /// are unused.
+    /// The shard, whose pages are those of a slab, and the place in it. A registry's first id is 1.
     #[inline]
-    fn locate(id: u64) -> (usize, usize, usize) {
+    fn locate(id: u64) -> (usize, u64) {
         let id = id.wrapping_sub(1);
-        let place = (id & ((1 << SLAB_BITS) - 1)) + FIRST_PAGE;
-        let page = place.ilog2();
-        ((id >> SLAB_BITS) as usize % SHARDS, page as usize, (place ^ (1 << page)) as usize)
+        ((id >> SLAB_BITS) as usize % SHARDS, id & ((1 << SLAB_BITS) - 1))
     }
 
     /// The entry of an open span. Refused spans share one.
@@ -99,8 +85,8 @@ impl Table {
         match &self.entries {
             Entries::Own(own) => own.find(id),
             Entries::BySlab(shards) => {
-                let (shard, page, place) = Self::locate(id);
-                let entry = shards[shard].get()?.pages[page].get()?.get(place)?;
+                let (shard, place) = Self::locate(id);
+                let entry = shards[shard].get()?.get(place)?;
                 (entry.id() == id).then_some(entry)
             }
         }
@@ -112,35 +98,18 @@ impl Table {
     #[inline]
     pub(crate) fn take(&self, id: Option<u64>, by: Use) -> Option<&Entry> {
         match (&self.entries, id) {
-            (Entries::Own(own), None) => own.take(|bytes| self.budget.take(bytes, by)),
+            (Entries::Own(own), None) => own.take(&self.budget, by),
             (Entries::BySlab(shards), Some(id)) => {
-                let (shard, page, place) = Self::locate(id);
-                let entries = shards[shard].get().and_then(|shard| shard.pages[page].get());
-                let entry = match entries {
-                    Some(entries) => entries.get(place),
-                    None => self.grow(&shards[shard], page, by).and_then(|entries| entries.get(place)),
+                let (shard, place) = Self::locate(id);
+                let known = shards[shard].get().and_then(|pages| pages.get(place));
+                let entry = match known {
+                    Some(entry) => entry,
+                    None => shards[shard].get_or_init(Box::default).grow(place, &self.budget, by)?,
                 };
-                entry.filter(|entry| entry.take(id))
+                entry.take(id).then_some(entry)
             }
             _ => None,
         }
-    }
-
-    /// Refuses a span that got no entry. Returns the entry that such spans share, which begins with
-    /// `beginning`.
-    #[cold]
-    pub(crate) fn refuse(
-        &self,
-        id: Option<u64>,
-        refusal: Refusal,
-        beginning: impl FnOnce() -> Beginning,
-    ) -> &Entry {
-        self.refused.add(id, refusal, beginning)
-    }
-
-    #[cold]
-    pub(crate) fn forget(&self, id: u64) {
-        self.refused.forget(id);
     }
 
     /// Makes the entry of an ended span available again. Only the thread that ends the span calls
@@ -157,49 +126,24 @@ impl Table {
         let is_open = |entry: &&Entry| entry.id() != 0;
         self.refused.shared().for_each(&f);
         match &self.entries {
-            Entries::Own(own) => own.pages().flatten().filter(is_open).for_each(f),
-            Entries::BySlab(shards) => pages(&**shards).flatten().filter(is_open).for_each(f),
+            Entries::Own(own) => own.pages.entries().filter(is_open).for_each(f),
+            Entries::BySlab(shards) => {
+                let pages = shards.iter().filter_map(OnceLock::get);
+                pages.flat_map(|pages| pages.entries()).filter(is_open).for_each(f);
+            }
         }
     }
 
     pub(crate) fn makes_ids(&self) -> bool {
         matches!(self.entries, Entries::Own(_))
     }
-
-    #[cold]
-    fn grow<'a>(&self, shard: &'a OnceLock<Box<Shard>>, page: usize, by: Use) -> Option<&'a [Entry]> {
-        let length = 1 << page;
-        let bytes = usize::try_from(length).ok()?.checked_mul(size_of::<Entry>())?;
-        if !self.budget.take(bytes, by) {
-            return None;
-        }
-        let shard = shard.get_or_init(|| Box::new(Shard { pages: [const { OnceLock::new() }; PAGES] }));
-        let mut is_new = false;
-        let entries = shard.pages.get(page).map(|page| {
-            page.get_or_init(|| {
-                is_new = true;
-                (0..length).map(|_| Entry::default()).collect()
-            })
-        });
-        if !is_new {
-            // Another thread made the page first, or no page has this number.
-            self.budget.release(bytes);
-        }
-        entries.map(|entries| &**entries)
-    }
-}
-
-/// The pages that were allocated.
-fn pages(shards: &[OnceLock<Box<Shard>>]) -> impl Iterator<Item = &[Entry]> {
-    let pages = shards.iter().filter_map(OnceLock::get).flat_map(|shard| &shard.pages);
-    pages.filter_map(OnceLock::get).map(|page| &**page)
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
         let entries: usize = match &self.entries {
-            Entries::BySlab(shards) => pages(&**shards).map(<[Entry]>::len).sum(),
-            Entries::Own(own) => own.pages().map(<[Entry]>::len).sum(),
+            Entries::BySlab(shards) => shards.iter().filter_map(OnceLock::get).map(|pages| pages.len()).sum(),
+            Entries::Own(own) => own.pages.len(),
         };
         self.budget.release(entries * size_of::<Entry>());
     }
@@ -213,6 +157,7 @@ mod tests {
     use tracing_core::span::Attributes;
     use tracing_subscriber::Registry;
 
+    use super::pages::FIRST_PAGE;
     use super::*;
 
     /// Ids that a registry can have open at once never share an entry.

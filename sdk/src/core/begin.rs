@@ -49,7 +49,7 @@ impl Core {
     #[cold]
     pub(super) fn refuse(&self, id: Option<u64>, refusal: Refusal) -> &Entry {
         let ids = &self.shared.ids;
-        self.table.refuse(id, refusal, || Beginning {
+        self.table.refused.add(id, refusal, || Beginning {
             trace_id: ids.new_trace_id(),
             trace_flags: ids.flags().with_sampled(false),
             ..Beginning::below_dropped(&UNRECORDED, ids.new_span_id())
@@ -57,7 +57,12 @@ impl Core {
     }
 
     /// The body of a span with the fields it begins with; `None` if none of them has a value.
+    #[inline]
     pub(super) fn body(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
+        if attributes.fields().is_empty() { None } else { self.body_of_fields(attributes) }
+    }
+
+    fn body_of_fields(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
         self.with_fields(
             |visitor| attributes.record(visitor),
             |fields: &mut Fields| {
@@ -82,7 +87,7 @@ impl Core {
     ) -> &Entry {
         let metadata = attributes.metadata();
         let began = self.ticks();
-        let body = if attributes.fields().is_empty() { None } else { self.body(attributes) };
+        let body = self.body(attributes);
         let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose(id, Counted::default()) };
         self.shared.counters.tally(Tally::SpansMade, 1);
         let span_id = self.shared.ids.new_span_id();

@@ -15,7 +15,7 @@ impl Core {
     pub(crate) fn end(&self, id: &Id) {
         match self.entry_of(id) {
             Some(entry) => self.end_entry(entry),
-            None => self.table.forget(id.into_u64()),
+            None => self.table.refused.forget(id.into_u64()),
         }
     }
 

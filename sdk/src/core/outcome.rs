@@ -85,7 +85,7 @@ impl Core {
     }
 
     fn count_by_key(&self, late: &LateTraces, entry: &Entry, key: KeyNumber) {
-        let is_error = entry.has_failed() || std::thread::panicking();
+        let is_error = entry.failed() || std::thread::panicking();
         let at = match entry.last_exit() {
             0 => self.ticks(),
             last_exit => last_exit,
@@ -233,14 +233,10 @@ impl Core {
     /// recorded on the span so far.
     #[inline]
     pub(super) fn mark_if_begun_failed(&self, entry: &Entry) {
-        if self.counts_outcomes() && entry.has(BODY) {
-            self.mark_if_body_failed(entry);
-        }
-    }
-
-    #[inline(never)]
-    fn mark_if_body_failed(&self, entry: &Entry) {
-        if let Some(body) = entry.extra().body.as_deref() {
+        if self.counts_outcomes()
+            && entry.has(BODY)
+            && let Some(body) = entry.extra().body.as_deref()
+        {
             self.mark_if_failed(entry, body);
         }
     }

@@ -48,20 +48,20 @@
 //! still race with it. They exist only if a context that can write to the span was handed out
 //! ([`EXPOSED`]); without that flag, the end takes no lock.
 
+mod claim;
+mod extra;
 mod inside;
-mod root;
 
-use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use astracer_samplers::tail::KeyNumber;
+use opentelemetry::{SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
-use super::atomics::{AtomicMetadata, AtomicSpanId, AtomicTraceId};
+pub(crate) use self::claim::{Claim, RecordedSpan};
+pub(crate) use self::extra::{Extra, Pending};
+use super::atomics::{AtomicMetadata, InAtomic, Relaxed, in_atomic};
 use super::handles::Handles;
 use astracer_spans::clock::Ticks;
-use astracer_spans::record::Body;
-use astracer_spans::sync::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, wait_a_moment,
-};
-use astracer_spans::trace_state::State;
+use astracer_spans::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, wait_a_moment};
 use astracer_spans::traces::TraceRef;
 use astracer_spans::weight::Weighing;
 
@@ -130,25 +130,24 @@ pub(crate) struct Entry {
     /// The sequence number, which changes when a span ends, with the phase in the low 8 bits.
     state: AtomicU64,
     metadata: AtomicMetadata,
-    began: AtomicU64,
-    span_id: AtomicSpanId,
+    began: Relaxed<Ticks>,
+    span_id: Relaxed<SpanId>,
     /// The parent's span id. Unused for a span below a dropped root.
-    parent: AtomicSpanId,
-    /// The slot that collects the trace's ended spans, as a packed [`TraceRef`].
-    trace: AtomicU64,
+    parent: Relaxed<SpanId>,
+    /// The slot that collects the trace's ended spans.
+    trace: Relaxed<TraceRef>,
     /// When a thread last left the span; 0: never.
-    last_exit: AtomicU64,
+    last_exit: Relaxed<Ticks>,
     // --- Second cache line.
     /// The trace id; for a span below a dropped root, that root's.
-    trace_id: AtomicTraceId,
-    trace_start: AtomicU64,
-    thread: AtomicU32,
-    flags: AtomicU8,
-    trace_flags: AtomicU8,
-    /// The [`Fate`] of a recorded trace.
-    fate: AtomicU8,
+    trace_id: Relaxed<TraceId>,
+    trace_start: Relaxed<Ticks>,
+    thread: Relaxed<u32>,
+    flags: Relaxed<u8>,
+    trace_flags: Relaxed<TraceFlags>,
+    fate: Relaxed<Fate>,
     /// The number of enters; stops counting at 2.
-    entered: AtomicU8,
+    entered: Relaxed<u8>,
     /// The number of threads inside, and since when: see [`inside`].
     occupancy: AtomicU64,
     /// Ticks during which at least one thread was inside, up to the time in `occupancy`.
@@ -157,43 +156,25 @@ pub(crate) struct Entry {
     handles: Handles,
     /// Open entry with an id from our own table: the span that this one holds open, or 0. Free
     /// entry: the id of its last span.
-    above: AtomicU64,
-    /// Decided local root whose outcome is counted: the number of its key plus 1. Other decided
-    /// roots: 0. Unused for other spans.
-    root_key: AtomicU32,
+    above: Relaxed<u64>,
+    /// The key under which the outcome of a decided local root is counted. Unused for other spans.
+    root_key: Relaxed<Option<KeyNumber>>,
     /// Whether an error was seen below a dropped local root whose outcome is counted.
-    failed: AtomicBool,
-    /// The [`Weighing`](astracer_spans::weight::Weighing) of a decided local root.
-    weighing: AtomicU8,
+    failed: Relaxed<bool>,
+    weighing: Relaxed<Weighing>,
 }
 
-/// The parts of an entry that most spans do not need; the [`HELD`] flags say which are present.
-#[derive(Debug, Default)]
-pub(crate) struct Extra {
-    pub(crate) body: Option<Box<Body>>,
-    pub(crate) context: Option<Context>,
-    pub(crate) state: State,
-    pub(crate) pending: Option<Box<Pending>>,
-}
-
-impl Extra {
-    fn held(&self) -> u8 {
-        let flag = |there: bool, flag| if there { flag } else { 0 };
-        flag(self.body.is_some(), BODY)
-            | flag(self.context.is_some(), CONTEXT)
-            | flag(!self.state.is_empty(), STATE)
-            | flag(self.pending.is_some(), PENDING)
-    }
-}
-
-/// The inputs of a local root's decision besides its name and fields.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    /// The context from which the root's context is derived: it has the parent, if there is one,
-    /// and values such as baggage.
-    pub(crate) base: Context,
-    /// The parent is one of our dropped spans, and `set_parent` was not called.
-    pub(crate) below_dropped: bool,
+in_atomic! {
+    Fate: AtomicU8, |fate| fate as u8, |fate| if fate == Fate::Kept as u8 { Fate::Kept } else { Fate::Provisional };
+    // The number plus 1, or 0.
+    Option<KeyNumber>: AtomicU32, |key: Self| key.map_or(0, |key| key.get() + 1), |number: u32| {
+        number.checked_sub(1).map(KeyNumber::new)
+    };
+    Weighing: AtomicU8, |weighing| weighing as u8, |number| match number {
+        0 => Weighing::Never,
+        1 => Weighing::IfCertain,
+        _ => Weighing::Always,
+    };
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -237,15 +218,9 @@ impl Entry {
     /// so Relaxed stores are enough.
     #[inline]
     pub(super) fn take_own(&self, id: u64) {
-        self.above.store(0, Ordering::Relaxed);
+        self.above.set(0);
         self.handles.start(id);
         self.id.store(id, Ordering::Relaxed);
-    }
-
-    /// The id from our own table that the entry had last.
-    #[inline]
-    pub(super) fn last_id(&self) -> u64 {
-        self.above.load(Ordering::Relaxed)
     }
 
     /// Ends a span under an id from our own table, as [`Entry::free`] does; returns the id.
@@ -253,20 +228,14 @@ impl Entry {
     pub(super) fn free_own(&self) -> u64 {
         let id = self.id();
         self.free();
-        self.above.store(id, Ordering::Relaxed);
+        self.above.set(id);
         id
-    }
-
-    /// The span that this one holds open; 0: no span.
-    #[inline]
-    pub(crate) fn above(&self) -> u64 {
-        self.above.load(Ordering::Relaxed)
     }
 
     /// Sets the span that this one holds open. Relaxed: no other thread knows this span's id yet.
     #[inline]
     pub(crate) fn set_above(&self, above: u64) {
-        self.above.store(above, Ordering::Relaxed);
+        self.above.set(above);
     }
 
     #[inline]
@@ -279,28 +248,21 @@ impl Entry {
     #[inline]
     pub(crate) fn begin(&self, beginning: &Beginning) {
         self.metadata.store(beginning.metadata);
-        self.began.store(beginning.began, Ordering::Relaxed);
-        self.span_id.store(beginning.span_id);
-        self.parent.store(beginning.parent);
-        self.trace.store(beginning.trace.pack(), Ordering::Relaxed);
-        self.last_exit.store(0, Ordering::Relaxed);
-        self.trace_id.store(beginning.trace_id);
-        self.trace_start.store(beginning.trace_start, Ordering::Relaxed);
-        self.thread.store(beginning.thread, Ordering::Relaxed);
-        self.flags.store(beginning.flags, Ordering::Relaxed);
-        self.trace_flags.store(beginning.trace_flags.to_u8(), Ordering::Relaxed);
-        self.fate.store(beginning.fate as u8, Ordering::Relaxed);
-        self.entered.store(0, Ordering::Relaxed);
+        self.began.set(beginning.began);
+        self.span_id.set(beginning.span_id);
+        self.parent.set(beginning.parent);
+        self.trace.set(beginning.trace);
+        self.last_exit.set(0);
+        self.trace_id.set(beginning.trace_id);
+        self.trace_start.set(beginning.trace_start);
+        self.thread.set(beginning.thread);
+        self.flags.set(beginning.flags);
+        self.trace_flags.set(beginning.trace_flags);
+        self.fate.set(beginning.fate);
+        self.entered.set(0);
         self.occupancy.store(0, Ordering::Relaxed);
         self.busy.store(0, Ordering::Relaxed);
         self.publish(beginning.phase);
-    }
-
-    /// Begins a span in the phase `Claimed`, which the caller decides next.
-    #[inline]
-    pub(crate) fn begin_claimed(&self, beginning: &Beginning) -> Claim<'_> {
-        self.begin(beginning);
-        Claim { entry: self, done: false }
     }
 
     /// The Acquire pairs with the Release in `publish` and `exchange`.
@@ -328,14 +290,6 @@ impl Entry {
         // The Acquire pairs with the Release that published `from`, so a claimer sees the fields
         // published with it. Relaxed on failure: callers load the phase again.
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// Claims an entry in the phase `from`, which is `Undecided` or `Waiting`. `None` if another
-    /// thread changed the phase first.
-    pub(crate) fn claim(&self, from: Phase) -> Option<Claim<'_>> {
-        // Not `then_some`: that would build a `Claim` even if the exchange failed, and dropping it
-        // would drop the span.
-        self.exchange(from, Phase::Claimed).then(|| Claim { entry: self, done: false })
     }
 
     /// Starts a waiting span, which fixes its parent. `false` if it was not waiting.
@@ -371,58 +325,12 @@ impl Entry {
         self.metadata.load()
     }
 
-    #[inline]
-    pub(crate) fn began(&self) -> Ticks {
-        self.began.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn span_id(&self) -> SpanId {
-        self.span_id.load()
-    }
-
-    #[inline]
-    pub(crate) fn parent(&self) -> SpanId {
-        self.parent.load()
-    }
-
-    #[inline]
-    pub(crate) fn trace(&self) -> TraceRef {
-        TraceRef::unpack(self.trace.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    pub(crate) fn trace_id(&self) -> TraceId {
-        self.trace_id.load()
-    }
-
-    #[inline]
-    pub(crate) fn trace_start(&self) -> Ticks {
-        self.trace_start.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn trace_flags(&self) -> TraceFlags {
-        TraceFlags::new(self.trace_flags.load(Ordering::Relaxed))
-    }
-
-    /// The fate of a recorded trace.
-    #[inline]
-    pub(crate) fn fate(&self) -> Fate {
-        if self.fate.load(Ordering::Relaxed) == Fate::Kept as u8 { Fate::Kept } else { Fate::Provisional }
-    }
-
-    #[inline]
-    pub(crate) fn thread(&self) -> u32 {
-        self.thread.load(Ordering::Relaxed)
-    }
-
     /// Relaxed: flags are written under the lock, or before the phase is published. The thread that
     /// ends the span is ordered after all holders by their handles, and takes the lock if the span
     /// is [`EXPOSED`].
     #[inline]
     pub(crate) fn flags(&self) -> u8 {
-        self.flags.load(Ordering::Relaxed)
+        self.flags.get()
     }
 
     #[inline]
@@ -431,181 +339,72 @@ impl Entry {
     }
 
     #[inline]
-    pub(crate) fn last_exit(&self) -> Ticks {
-        self.last_exit.load(Ordering::Relaxed)
-    }
-
-    #[inline]
     pub(crate) fn set_last_exit(&self, time: Ticks) {
-        self.last_exit.store(time, Ordering::Relaxed);
+        self.last_exit.set(time);
     }
 
     /// Counts an enter, up to 2; returns whether the span had been entered at least twice before.
     #[inline]
     pub(crate) fn mark_entered(&self) -> bool {
         // Two threads may enter at once and count one enter: that only delays caching the context.
-        let before = self.entered.load(Ordering::Relaxed);
+        let before = self.entered.get();
         let is_often = before >= 2;
         if !is_often {
-            self.entered.store(before + 1, Ordering::Relaxed);
+            self.entered.set(before + 1);
         }
         is_often
     }
 
-    /// Marks the span as usable by other threads, through a context.
-    pub(crate) fn expose(&self) {
-        if !self.has(EXPOSED) {
-            let _locked = lock(&self.extra);
-            self.set_flags(EXPOSED, 0);
-        }
+    /// Sets the key under which the outcome of a decided local root is counted; `None`: it is not
+    /// counted. This happens before the decided phase is published, or before the span's id is
+    /// known.
+    #[inline]
+    pub(crate) fn set_root_key(&self, key: Option<KeyNumber>, weighing: Weighing) {
+        self.root_key.set(key);
+        self.failed.set(false);
+        self.weighing.set(weighing);
     }
 
-    /// Locks the entry's extra parts for a holder of the span.
-    pub(crate) fn extra(&self) -> ExtraGuard<'_> {
-        ExtraGuard { entry: self, extra: lock(&self.extra) }
-    }
-
-    /// Runs `f` on the extra parts of the span with this sequence number, if it is still open.
-    /// Unlike [`Entry::extra`], the caller need not be a holder.
-    pub(crate) fn with_extra<T>(&self, sequence: u64, f: impl FnOnce(&mut Extra) -> T) -> Option<T> {
-        let extra = lock(&self.extra);
-        let state = self.state.load(Ordering::Acquire);
-        let is_open = !matches!(Phase::of(state), Phase::Free | Phase::Dropped);
-        // If the entry now belongs to another span, `f` and the guard's write to the flags must not
-        // run: that span may be about to begin, which takes no lock. If the sequence number
-        // matches, the span cannot end before the lock is released, because an exposed span ends in
-        // `take_extra`.
-        (is_open && state >> PHASE_BITS == sequence).then(|| f(&mut ExtraGuard { entry: self, extra }))
-    }
-
-    /// Takes the extra parts out of a span that ends, so that no other thread changes them
-    /// afterwards.
-    pub(crate) fn take_extra(&self) -> Extra {
-        let mut extra = lock(&self.extra);
-        // Published under the lock so that `with_extra` sees it; see the module documentation. The
-        // flags stay: the next span begins with its own.
-        self.publish(Phase::Free);
-        std::mem::take(&mut *extra)
+    /// Notes an error below a dropped local root. The flag is read at the root's end, which is
+    /// ordered after all holders by their handles.
+    pub(crate) fn set_failed(&self) {
+        self.failed.set(true);
     }
 
     /// Changes flags. The caller begins or claims the span, or holds the lock, so no other thread
     /// writes the flags between the load and the store.
     fn set_flags(&self, set: u8, clear: u8) {
-        self.flags.store(self.flags() & !clear | set, Ordering::Relaxed);
+        self.flags.set(self.flags() & !clear | set);
     }
 }
 
-/// The extra parts of an entry, locked. Dropping the guard updates the flags that say what is held.
-pub(crate) struct ExtraGuard<'a> {
-    entry: &'a Entry,
-    extra: MutexGuard<'a, Extra>,
+/// The values of fields; the module documentation says who may write them.
+macro_rules! getters {
+    ($($field:ident: $value:ty),* $(,)?) => {
+        impl Entry {$(
+            #[inline]
+            pub(crate) fn $field(&self) -> $value {
+                self.$field.get()
+            }
+        )*}
+    };
 }
 
-impl ExtraGuard<'_> {
-    pub(crate) fn is_recordable(&self) -> bool {
-        !matches!(self.entry.phase(), Phase::Free | Phase::Dropped)
-    }
-}
-
-impl std::ops::Deref for ExtraGuard<'_> {
-    type Target = Extra;
-
-    fn deref(&self) -> &Extra {
-        &self.extra
-    }
-}
-
-impl std::ops::DerefMut for ExtraGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-}
-
-impl Drop for ExtraGuard<'_> {
-    fn drop(&mut self) {
-        self.entry.set_flags(self.extra.held(), BODY | CONTEXT | STATE | PENDING);
-    }
-}
-
-/// The exclusive right to change an entry's state. If a panic drops it before a new state is
-/// published, it drops the span, so that no thread spins forever.
-#[must_use]
-pub(crate) struct Claim<'a> {
-    entry: &'a Entry,
-    done: bool,
-}
-
-/// The fields of a span in a recorded trace that are published with its state.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordedSpan {
-    pub(crate) trace: TraceRef,
-    pub(crate) trace_id: TraceId,
-    pub(crate) trace_flags: TraceFlags,
-    pub(crate) fate: Fate,
-    pub(crate) span_id: SpanId,
-    pub(crate) parent: SpanId,
-    pub(crate) remote_parent: bool,
-}
-
-impl<'a> Claim<'a> {
-    pub(crate) fn entry(&self) -> &'a Entry {
-        self.entry
-    }
-
-    pub(crate) fn set(&self, span: &RecordedSpan) {
-        let entry = self.entry;
-        entry.span_id.store(span.span_id);
-        entry.parent.store(span.parent);
-        entry.trace_id.store(span.trace_id);
-        entry.trace.store(span.trace.pack(), Ordering::Relaxed);
-        entry.trace_start.store(entry.began(), Ordering::Relaxed);
-        entry.trace_flags.store(span.trace_flags.to_u8(), Ordering::Relaxed);
-        entry.fate.store(span.fate as u8, Ordering::Relaxed);
-        if span.remote_parent {
-            let _locked = entry.extra();
-            entry.set_flags(REMOTE_PARENT, 0);
-        }
-    }
-
-    pub(crate) fn record(mut self) {
-        self.done = true;
-        self.entry.publish(Phase::Recorded);
-    }
-
-    /// Drops the local root. Its ids are kept for the context that propagates the decision.
-    pub(crate) fn drop_trace(mut self, trace_id: TraceId, span_id: SpanId, flags: TraceFlags) {
-        self.entry.span_id.store(span_id);
-        self.entry.trace_id.store(trace_id);
-        self.entry.trace_flags.store(flags.to_u8(), Ordering::Relaxed);
-        self.done = true;
-        self.entry.publish(Phase::Dropped);
-    }
-
-    /// Makes the span an undecided local root with the given parent. Returns the replaced parts,
-    /// which the caller must drop while it holds no lock and no claim.
-    pub(crate) fn undecide(mut self, pending: Box<Pending>) -> (Option<Box<Pending>>, Option<Context>) {
-        let entry = self.entry;
-        let mut extra = entry.extra();
-        let old = (extra.pending.replace(pending), extra.context.take());
-        extra.state = State::EMPTY;
-        entry.set_flags(ROOT, BASE_CURRENT);
-        drop(extra);
-        entry.trace.store(TraceRef::NONE.pack(), Ordering::Relaxed);
-        entry.parent.store(SpanId::INVALID);
-        self.done = true;
-        entry.publish(Phase::Undecided);
-        old
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            // The key may still be that of the entry's previous span.
-            self.entry.set_root_key(None, Weighing::Never);
-            self.entry.publish(Phase::Dropped);
-        }
-    }
+getters! {
+    began: Ticks,
+    span_id: SpanId,
+    parent: SpanId,
+    trace: TraceRef,
+    last_exit: Ticks,
+    trace_id: TraceId,
+    trace_start: Ticks,
+    thread: u32,
+    trace_flags: TraceFlags,
+    fate: Fate,
+    above: u64,
+    root_key: Option<KeyNumber>,
+    failed: bool,
+    weighing: Weighing,
 }
 
 #[cfg(all(test, not(loom)))]

@@ -10,17 +10,16 @@
 //! table's shared list when the thread uses another table, or terminates.
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use super::entry::Entry;
 use super::handles::{GENERATION_MAX, PLACE_BITS, generation};
+use super::pages::Pages;
+use astracer_spans::memory_budget::{MemoryBudget, Use};
 use astracer_spans::sync::statics::{AtomicU64, Ordering};
 use astracer_spans::sync::{Mutex, lock};
 
 const PLACES_MAX: u32 = (1 << PLACE_BITS) - 1;
-/// The number of places of the first page; page `n + 1` has twice as many as page `n`.
-const FIRST_PAGE: u32 = 32;
-const PAGES: usize = (PLACE_BITS - FIRST_PAGE.ilog2()) as usize + 1;
 /// The number of places that a thread moves from or to the shared list at once.
 const BATCH: usize = 32;
 /// Never-used places are taken in smaller batches, so that a thread with one span does not hold
@@ -29,7 +28,7 @@ const FRESH: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct OwnEntries {
-    pages: Box<[OnceLock<Box<[Entry]>>; PAGES]>,
+    pub(super) pages: Box<Pages>,
     /// Distinguishes tables; never 0.
     number: u64,
     spare: Arc<Mutex<Spare>>,
@@ -47,43 +46,29 @@ impl OwnEntries {
     pub(super) fn new() -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         OwnEntries {
-            pages: Box::new([const { OnceLock::new() }; PAGES]),
+            pages: Box::default(),
             // Relaxed: the numbers only have to differ.
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             spare: Arc::new(Mutex::new(Spare { places: Vec::new(), fresh: 0 })),
         }
     }
 
-    /// The page of a place, and the index in the page.
-    #[inline]
-    fn locate(place: u32) -> (usize, usize) {
-        let shifted = place + FIRST_PAGE;
-        let page = shifted.ilog2();
-        ((page - FIRST_PAGE.ilog2()) as usize, (shifted ^ (1 << page)) as usize)
-    }
-
-    #[inline]
-    fn entry(&self, place: u32) -> Option<&Entry> {
-        let (page, at) = Self::locate(place);
-        self.pages.get(page)?.get()?.get(at)
-    }
-
     #[inline]
     pub(super) fn find(&self, id: u64) -> Option<&Entry> {
-        let entry = self.entry(id as u32 & PLACES_MAX)?;
+        let entry = self.pages.get(id & u64::from(PLACES_MAX))?;
         (entry.id() == id).then_some(entry)
     }
 
-    /// Takes an entry for a new span, under a new id. `reserve` is called with the bytes of a new
-    /// page, and returns whether they fit the budget.
+    /// Takes an entry for a new span, under a new id. `None` if its page does not fit the budget's
+    /// share of this use.
     #[inline]
-    pub(super) fn take(&self, reserve: impl Fn(usize) -> bool) -> Option<&Entry> {
+    pub(super) fn take(&self, budget: &MemoryBudget, by: Use) -> Option<&Entry> {
         let place = match pop(self.number) {
             Some(place) => place,
-            None => self.refill(reserve)?,
+            None => self.refill(budget, by)?,
         };
-        let entry = self.entry(place)?;
-        let generation = generation(entry.last_id()) + 1;
+        let entry = self.pages.get(place.into())?;
+        let generation = generation(entry.above()) + 1;
         entry.take_own(generation << PLACE_BITS | u64::from(place));
         Some(entry)
     }
@@ -100,7 +85,7 @@ impl OwnEntries {
     }
 
     #[cold]
-    fn refill(&self, reserve: impl Fn(usize) -> bool) -> Option<u32> {
+    fn refill(&self, budget: &MemoryBudget, by: Use) -> Option<u32> {
         settle(self);
         let mut spare = lock(&self.spare);
         let left = spare.places.len().saturating_sub(BATCH);
@@ -108,7 +93,7 @@ impl OwnEntries {
         if taken.is_empty() {
             let first = spare.fresh;
             let end = first.checked_add(FRESH).filter(|end| *end <= PLACES_MAX)?;
-            self.make_page(first, reserve)?;
+            self.pages.grow(first.into(), budget, by)?;
             spare.fresh = end;
             taken = (first..end).rev().collect();
         }
@@ -119,21 +104,6 @@ impl OwnEntries {
         place
     }
 
-    /// Ensures that the page of a place exists; `None` if it does not fit the budget.
-    fn make_page(&self, place: u32, reserve: impl Fn(usize) -> bool) -> Option<()> {
-        let (page, _) = Self::locate(place);
-        let page_of = self.pages.get(page)?;
-        // The caller holds the lock of `spare`, so no other thread makes the page meanwhile.
-        if page_of.get().is_none() {
-            let length = (FIRST_PAGE as usize) << page;
-            if !reserve(length * size_of::<Entry>()) {
-                return None;
-            }
-            page_of.get_or_init(|| (0..length).map(|_| Entry::default()).collect());
-        }
-        Some(())
-    }
-
     /// Frees a place when the thread's list is full, or belongs to another table.
     #[cold]
     fn give_slowly(&self, place: u32) {
@@ -142,11 +112,6 @@ impl OwnEntries {
         if FREE.with(|held| held.owner.get()) == self.number {
             spare.places.extend((0..BATCH).map_while(|_| pop(self.number)));
         }
-    }
-
-    /// The allocated pages.
-    pub(super) fn pages(&self) -> impl Iterator<Item = &[Entry]> {
-        self.pages.iter().filter_map(OnceLock::get).map(|page| &**page)
     }
 }
 

@@ -65,15 +65,17 @@ pub(crate) static METADATA: Metadata<'static> = tracing_core::metadata! {
 static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
 
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(crate) struct Refused {
     /// By [`Refusal`]; made for the first span.
     shared: [OnceLock<Box<Entry>>; 2],
     ids: Mutex<HashMap<u64, Refusal>>,
 }
 
 impl Refused {
-    /// Refuses a span; `None`: its id is marked. `beginning` may run the user's code.
-    pub(super) fn add(
+    /// Refuses a span that got no entry; `None`: its id is marked. Returns the entry that such
+    /// spans share, which begins with `beginning`. That may run the user's code.
+    #[cold]
+    pub(crate) fn add(
         &self,
         id: Option<u64>,
         refusal: Refusal,
@@ -111,7 +113,8 @@ impl Refused {
         self.shared[refusal].get().map(|entry| &**entry)
     }
 
-    pub(super) fn forget(&self, id: u64) {
+    #[cold]
+    pub(crate) fn forget(&self, id: u64) {
         if self.shared().next().is_some() {
             lock(&self.ids).remove(&id);
         }
