@@ -161,14 +161,6 @@ impl Here {
         self.owner.get() == owner && self.entry.get() == entry
     }
 
-    /// The innermost item as it is searched.
-    fn item(&self) -> Item {
-        let guard = self.guard.replace(ManuallyDrop::new(None));
-        let is_attached = guard.is_some();
-        self.guard.set(guard);
-        Item { owner: self.owner.get(), id: self.id.get(), inside: self.inside(), is_attached }
-    }
-
     /// Takes the innermost item out. The caller must `put` another in its place.
     #[inline(always)]
     fn take(&self) -> Entered {
@@ -256,39 +248,29 @@ pub(crate) fn innermost_of_all(owner: u64) -> Option<CurrentSpan> {
     here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
-/// An item of the stack, as it is searched.
-#[derive(Clone, Copy)]
-struct Item {
-    owner: u64,
-    id: u64,
-    inside: CurrentSpan,
-    /// Whether the item itself attached its context.
-    is_attached: bool,
-}
-
 /// The items of all owners on this thread, of which there is at least one.
 struct Items<'a> {
-    innermost: Item,
+    innermost: &'a Entered,
     outer: &'a [Entered],
 }
 
 impl Items<'_> {
-    fn iter(&self) -> impl Iterator<Item = Item> + Clone {
-        let outer = self.outer.iter().rev().map(|entered| Item {
-            owner: entered.owner,
-            id: entered.id,
-            inside: entered.inside,
-            is_attached: entered.guard.is_some(),
-        });
-        std::iter::once(self.innermost).chain(outer)
+    fn iter(&self) -> impl Iterator<Item = &Entered> + Clone {
+        std::iter::once(self.innermost).chain(self.outer.iter().rev())
     }
 }
 
 /// Searches the items on this thread. `f` must not use the stack, which is borrowed.
 fn search<T>(f: impl FnOnce(&Items<'_>) -> Option<T>) -> Option<T> {
-    let innermost = here(|here| Some(here.item()).filter(|item| item.owner != 0))?;
-    let found = STACK.try_with(|stack| f(&Items { innermost, outer: &stack.0.borrow() }));
-    found.ok().flatten()
+    here(|here| {
+        if here.owner.get() == 0 {
+            return None;
+        }
+        let innermost = here.take();
+        let found = STACK.try_with(|stack| f(&Items { innermost: &innermost, outer: &stack.0.borrow() }));
+        here.put(innermost);
+        found.ok().flatten()
+    })
 }
 
 /// The first result of `f` over the owner's items, from the innermost outwards. `f` must not use
@@ -304,14 +286,14 @@ pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
 
 /// The context of this item, and whether the item itself attached it.
 pub(crate) fn entered(owner: u64, id: u64) -> Option<(SpanId, bool)> {
-    let item = search(|items| items.iter().find(|item| item.owner == owner && item.id == id))?;
-    Some((item.inside.context, item.is_attached))
+    let of_item = |item: &Entered| (item.inside.context, item.guard.is_some());
+    search(|items| items.iter().find(|item| item.owner == owner && item.id == id).map(of_item))
 }
 
 /// Whether a span that this thread is inside, of any owner, has this context.
 #[cold]
 pub(crate) fn has_context(context: SpanId) -> bool {
-    search(|items| items.iter().find(|item| item.inside.context == context)).is_some()
+    search(|items| items.iter().find(|item| item.inside.context == context).map(|_| ())).is_some()
 }
 
 /// Finds the current context among those that other owners on the same subscriber attached for
@@ -328,11 +310,11 @@ pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>>
         if items.outer.len() > SHALLOW && owner::is_alone(owner) {
             return None;
         }
-        let is_of_other = |item: &Item| {
+        let is_of_other = |item: &Entered| {
             item.owner != owner && item.inside.context == context && owner::are_beside(item.owner, owner)
         };
         let (at, other) = items.iter().enumerate().find(|(_, item)| is_of_other(item))?;
-        let is_own = |item: &Item| item.owner == owner && !item.inside.is_nowhere();
+        let is_own = |item: &Entered| item.owner == owner && !item.inside.is_nowhere();
         let mut own = items.iter().enumerate().filter(|(_, item)| is_own(item));
         let same = own.clone().find(|(_, item)| item.id == other.id);
         let around = || own.find(|(own_at, _)| *own_at > at);
@@ -426,8 +408,9 @@ pub(crate) fn pop(owner: u64, id: u64) -> Option<Entered> {
 /// Items without a context, such as those below a dropped root, are skipped. If one of them relies
 /// on the context of the item taken out, it takes over that context: see [`take_out`].
 pub(crate) fn pop_gone() -> Option<Entered> {
-    let attached = search(|items| items.iter().find(|item| item.is_attached))?;
-    if owner::is_there(attached.owner) { None } else { pop(attached.owner, attached.id) }
+    let attached = |item: &&Entered| item.guard.is_some();
+    let (owner, id) = search(|items| items.iter().find(attached).map(|item| (item.owner, item.id)))?;
+    if owner::is_there(owner) { None } else { pop(owner, id) }
 }
 
 /// Exits a span that is not the innermost, if this thread is inside it at all.

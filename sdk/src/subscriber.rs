@@ -5,7 +5,7 @@
 //! trace is exported whole.
 
 use std::any::TypeId;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
@@ -141,11 +141,17 @@ impl AstracerSubscriber {
 
     #[cold]
     fn close_held(&self, owner: u64, id: u64) {
-        if Closing::leave_to_outer(owner, id) {
+        let is_left_to_outer = closing(|(closed, list)| {
+            let is_outer = *closed == owner;
+            list.extend(is_outer.then_some(id));
+            is_outer
+        });
+        if is_left_to_outer == Some(true) {
             return;
         }
         let dispatch = self.with_filters();
-        let closing = Closing::begin(owner);
+        let outer =
+            Outer(closing(|current| std::mem::replace(current, (owner, Vec::new()))).unwrap_or_default());
         let mut next = Some(id);
         let mut panic = None;
         while let Some(id) = next {
@@ -162,9 +168,9 @@ impl AstracerSubscriber {
                     Some(_) => std::mem::forget(payload),
                 }
             }
-            next = closing.next();
+            next = closing(|(_, list)| list.pop()).flatten();
         }
-        drop(closing);
+        drop(outer);
         match panic {
             // A second panic that leaves a destructor aborts the process.
             Some(payload) if std::thread::panicking() => std::mem::forget(payload),
@@ -236,43 +242,24 @@ impl Drop for ParentHandle<'_> {
     }
 }
 
-/// The spans that this thread is closing because their last handle was released. Further ones found
-/// while closing a span go to a list, so that a long chain of spans does not recurse.
-struct Closing {
-    /// The state of an enclosing call, for another subscriber.
-    outer: (u64, Vec<u64>),
-}
-
 thread_local! {
-    /// The number of the core whose spans this thread is closing; 0: none.
-    static CLOSING: Cell<u64> = const { Cell::new(0) };
-    static TO_CLOSE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// The number of the core whose spans this thread is closing because their last handle was
+    /// released (0: none), and further ones found meanwhile: a list, so that a long chain of spans
+    /// does not recurse.
+    static CLOSING: RefCell<(u64, Vec<u64>)> = const { RefCell::new((0, Vec::new())) };
 }
 
-impl Closing {
-    /// Queues the span for the enclosing call, if there is one for the same core.
-    fn leave_to_outer(owner: u64, id: u64) -> bool {
-        // On an exiting thread the list may be gone already.
-        CLOSING.get() == owner && TO_CLOSE.try_with(|list| list.borrow_mut().push(id)).is_ok()
-    }
-
-    fn begin(owner: u64) -> Self {
-        let list = TO_CLOSE.try_with(RefCell::take).unwrap_or_default();
-        Closing { outer: (CLOSING.replace(owner), list) }
-    }
-
-    fn next(&self) -> Option<u64> {
-        TO_CLOSE.try_with(|list| list.borrow_mut().pop()).ok().flatten()
-    }
+/// Lends the spans that are being closed; `None` if they are gone, because the thread is exiting.
+fn closing<T>(f: impl FnOnce(&mut (u64, Vec<u64>)) -> T) -> Option<T> {
+    CLOSING.try_with(|closing| f(&mut closing.borrow_mut())).ok()
 }
 
-impl Drop for Closing {
+/// Keeps the spans that an enclosing call closes, for another subscriber.
+struct Outer((u64, Vec<u64>));
+
+impl Drop for Outer {
     fn drop(&mut self) {
-        let (owner, list) = std::mem::take(&mut self.outer);
-        CLOSING.set(owner);
-        if !list.is_empty() {
-            let _ = TO_CLOSE.try_with(|current| current.replace(list));
-        }
+        closing(|current| std::mem::swap(current, &mut self.0));
     }
 }
 
