@@ -183,13 +183,6 @@ impl Decider {
         Arc::clone(&self.rules.load().sampler)
     }
 
-    /// The source of randomness for traces that begin here.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn random(&self) -> astracer_samplers::RandomSource {
-        use astracer_samplers::RandomSource;
-        if self.stratified.is_some() { RandomSource::Stratified } else { RandomSource::Independent }
-    }
-
     pub(crate) fn kept_key(&self, trace_id: TraceId) -> KeyOf {
         self.kept_keys.get().map_or(KeyOf::NoKey, |keys| keys.find(trace_id))
     }
@@ -215,13 +208,6 @@ impl Decider {
         self.time.of(self.time_of(began), || self.now())
     }
 
-    /// Whether a parameters file's policies are those that the service was started with, or those
-    /// that its file had then. A file without policies changes nothing.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn is_tail(&self, tail: &Tail) -> bool {
-        *tail == Tail::default() || self.policies.contains(tail)
-    }
-
     /// Whether roots are counted by key even if a parent decided them.
     #[inline]
     pub(crate) fn counts_roots(&self) -> bool {
@@ -229,7 +215,7 @@ impl Decider {
     }
 
     #[inline]
-    fn key_number(&self, key: &str) -> Option<KeyNumber> {
+    pub(crate) fn key_number(&self, key: &str) -> Option<KeyNumber> {
         self.tail.as_ref().map(|tail| tail.key(key))
     }
 
@@ -253,11 +239,6 @@ impl Decider {
             let _ = NUMBERS.try_with(|places| places[place].set((address, self.number, number)));
         }
         Some(number)
-    }
-
-    /// Like [`Decider::follow_counted`], and looks up the key by which the root is counted.
-    pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext) -> RootDecision {
-        RootDecision { key: self.key_number(key), ..self.follow_counted(parent) }
     }
 
     pub(crate) fn follow_counted(&self, parent: &SpanContext) -> RootDecision {
@@ -377,7 +358,7 @@ impl Decider {
         began: Ticks,
     ) -> Decision {
         let decision = self.with_rules(|rules| {
-            let now = if rules.is_capped() { self.now() } else { self.decision_time(began) };
+            let now = if rules.is_capped { self.now() } else { self.decision_time(began) };
             let request = Request::new(key, randomness, now);
             rules.decide(&request, self.boosting(number, now))
         });

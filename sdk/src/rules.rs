@@ -18,7 +18,7 @@ pub(crate) struct Rules {
     is_plain: bool,
     /// Whether decisions need the time at which they are made instead of the root's start time. A
     /// cap needs it, because its bound is defined on the clock's readings.
-    is_capped: bool,
+    pub(crate) is_capped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,11 +96,6 @@ impl Rules {
         self.is_plain = self.overrides.is_empty() && self.dry_run.is_none();
         self.is_capped = !self.sampler.cap().is_none();
         self
-    }
-
-    #[inline]
-    pub(crate) fn is_capped(&self) -> bool {
-        self.is_capped
     }
 
     /// `boosting` is the boost of the key that is in progress. An operator's override goes before

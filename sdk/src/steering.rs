@@ -7,9 +7,9 @@ mod counts;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-#[cfg(feature = "parameters")]
-use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, Config, Nanos};
+#[cfg(feature = "parameters")]
+use astracer_samplers::{RandomSource, parameters::Parameters, tail::Tail};
 
 pub(crate) use self::budget_control::BudgetControl;
 pub(crate) use self::counts::CarriedCounts;
@@ -139,11 +139,12 @@ impl Steering {
                 "the key rule differs from the one at the service's start; restart it to change keys",
             ),
             (
-                decider.random() == random,
+                decider.stratified.is_some() == (random == RandomSource::Stratified),
                 "`random` differs from its value at the service's start; restart it to change randomness",
             ),
             (
-                decider.is_tail(&tail),
+                // A file without policies changes nothing.
+                tail == Tail::default() || decider.policies.contains(&tail),
                 "`[tail]` differs from its value at the service's start; restart it to change policies",
             ),
             (

@@ -66,7 +66,7 @@ impl Core {
     }
 
     pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
-        if let Some(context) = self.make_context(base, entry) {
+        if let Some(context) = self.context_from(base, entry) {
             keep(entry, &context);
         }
     }
@@ -107,21 +107,14 @@ impl Core {
         own.is_some_and(|own| own.map_or(SpanId::INVALID, |own| own.context) == parent)
     }
 
-    fn context_from(&self, base: &Context, entry: &Entry) -> Option<Context> {
-        if entry.phase() == Phase::Dropped {
-            let (trace_id, span_id) = (entry.trace_id(), entry.span_id());
-            let ids = SpanContext::new(trace_id, span_id, entry.trace_flags(), false, TraceState::NONE);
-            return Some(base.with_remote_span_context(ids));
-        }
-        self.make_context(base, entry)
-    }
-
-    pub(super) fn make_context(&self, base: &Context, entry: &Entry) -> Option<Context> {
+    pub(super) fn context_from(&self, base: &Context, entry: &Entry) -> Option<Context> {
         let ids = self.span_context(entry);
         match self.context_mode() {
             ContextMode::Off => None,
-            ContextMode::Ids => Some(base.with_remote_span_context(ids)),
-            ContextMode::Recording => Some(base.with_span(self.live(entry, ids))),
+            ContextMode::Recording if entry.phase() != Phase::Dropped => {
+                Some(base.with_span(self.live(entry, ids)))
+            }
+            ContextMode::Ids | ContextMode::Recording => Some(base.with_remote_span_context(ids)),
         }
     }
 

@@ -89,7 +89,7 @@ impl Core {
             |phase| Beginning { phase, flags, ..Beginning::new(metadata, began, thread::number()) };
         let base = base.captured();
         if self.settings().start == Start::WhenUsed {
-            let body = self.body_of_root(attributes);
+            let body = self.body(attributes);
             if let Some(entry) = self.table.take(id, Use::Roots) {
                 // The extra parts may follow after the phase is published: no other thread knows
                 // the span's id yet.
@@ -110,7 +110,7 @@ impl Core {
         let (span_id, base) = (ids.new_span_id(), base.as_ref());
         let facts = Facts { metadata, began, trace_id, span_id, parent, base, below_dropped };
         let outcome = self.outcome(&facts, Known::Attributes(attributes));
-        let body = if outcome.is_recorded() { self.body_of_root(attributes) } else { None };
+        let body = if outcome.is_recorded() { self.body(attributes) } else { None };
         let Some(entry) = self.table.take(id, Use::Roots) else {
             return self.refuse_root(id, &outcome.decision);
         };
@@ -120,13 +120,6 @@ impl Core {
         }
         self.settle(claim, &facts, outcome);
         entry
-    }
-
-    /// The fields of a local root. Its key may depend on them, and they are recorded if the trace
-    /// is kept.
-    #[inline]
-    fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
-        if attributes.fields().is_empty() { None } else { self.body(attributes) }
     }
 
     /// Refuses a decided root for which the memory of open spans has no room.
@@ -229,7 +222,7 @@ impl Core {
             return decider.follow_counted(parent);
         }
         let by_key = |key: &str| match follows {
-            true => decider.follow_by_key(key, parent),
+            true => RootDecision { key: decider.key_number(key), ..decider.follow_counted(parent) },
             false => decider.ask(key, trace_id, parent, facts.began),
         };
         let of_root = |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory)));
@@ -319,7 +312,7 @@ impl Core {
             parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
             remote_parent: parent.is_valid() && parent.is_remote(),
         });
-        let context = facts.base.and_then(|base| self.make_context(base, entry));
+        let context = facts.base.and_then(|base| self.context_from(base, entry));
         let old = context.and_then(|context| entry.extra().context.replace(context));
         claim.record();
         self.mark_if_begun_failed(entry);
