@@ -1,18 +1,4 @@
 //! The layer's state and the lifecycle of a span, independent of the adapter that drives it.
-//!
-//! | file | purpose |
-//! |---|---|
-//! | `place.rs` | finds the parent of a new span |
-//! | `begin.rs` | begins a span at its place |
-//! | `outcome.rs` | counts a local root's outcome, and submits its trace to late keeping |
-//! | `root.rs` | begins a local root, and decides whether its trace is kept |
-//! | `enter.rs` | enters and exits a span |
-//! | `end.rs` | ends a span |
-//! | `change.rs` | records on an open span, or sets its parent |
-//! | `context.rs` | makes OpenTelemetry's context of a span |
-//! | `wanted.rs` | passes on only some fields of a span |
-//! | `contexts.rs` | finds out whether another layer keeps OpenTelemetry's context |
-//! | `log_decision.rs` | tells what becomes of the trace of an event |
 
 mod begin;
 mod change;
@@ -107,11 +93,6 @@ impl Shared {
         stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
         stats.hint = self.reports.hint();
         stats
-    }
-
-    /// Queues the ended spans of all open traces.
-    pub(crate) fn flush_traces(&self, patience: Patience) {
-        self.traces.flush(&self.queue, patience);
     }
 
     /// Queues the ended spans of open traces and stops recording. Spans that are still open are

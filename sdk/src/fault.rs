@@ -3,6 +3,21 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// Implements `Debug` with the text of `Display`: a `main` that returns the error prints it with
+/// `Debug`.
+macro_rules! debug_as_display {
+    ($($error:ty),*) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+pub(crate) use debug_as_display;
+
+debug_as_display!(Fault, SteerError);
+
 /// The reaction to settings that cannot be used. A setting that is ignored is reported in a warning
 /// with the target `astracer`, once a subscriber exists, and is listed by
 /// [`Builder::faults`](crate::Builder::faults).
@@ -90,13 +105,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
-impl fmt::Debug for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl std::error::Error for Fault {}
 
 /// A change that was refused; the previous settings stay in effect.
@@ -135,13 +143,6 @@ impl From<astracer_samplers::parameters::ParametersError> for SteerError {
 impl fmt::Display for SteerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
-    }
-}
-
-/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
-impl fmt::Debug for SteerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

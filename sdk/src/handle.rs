@@ -11,6 +11,7 @@ use astracer_samplers::{Config, Snapshot};
 use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
+use crate::fault::debug_as_display;
 use astracer_spans::export::{Patience, WaitError};
 use astracer_spans::panics::warn;
 use astracer_spans::stats::Stats;
@@ -104,7 +105,8 @@ impl Handle {
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
-        shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
+        let patience = began.checked_add(timeout).map_or(Patience::Full, Patience::Until);
+        shared.traces.flush(&shared.queue, patience);
         let ticket = shared.queue.ask_flush();
         let flushed = shared.queue.wait(ticket, timeout.saturating_sub(began.elapsed()));
         flushed.map_err(|error| {
@@ -273,11 +275,6 @@ impl fmt::Display for FlushError {
     }
 }
 
-/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
-impl fmt::Debug for FlushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(FlushError);
 
 impl std::error::Error for FlushError {}

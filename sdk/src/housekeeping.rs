@@ -4,13 +4,14 @@
 //! The thread starts only if one of these is enabled. It makes no spans. Subscribers see only its
 //! warnings, each once.
 
-mod file;
-
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use astracer_model::UnixNanos;
 use astracer_samplers::{Nanos, Restored, Sampler};
 use opentelemetry::{Context, TraceId};
 
@@ -110,8 +111,10 @@ impl Housekeeping {
     fn save(&self, steering: &Steering) {
         let Some(path) = &self.chores.snapshot else { return };
         let decider = &steering.decider;
-        let Some(image) = decider.sampler().image(decider.now(), unix_nanos()) else { return };
-        let fault = file::replace(path, &image).err();
+        let Some(image) = decider.sampler().image(decider.now(), UnixNanos::from(SystemTime::now()).0) else {
+            return;
+        };
+        let fault = replace(path, &image).err();
         let fault = fault.map(|error| format!("{}: cannot write the snapshot: {error}", path.display()));
         let known = std::mem::replace(&mut self.status().snapshot_fault, fault.clone());
         if let Some(fault) = fault.filter(|fault| known.as_ref() != Some(fault)) {
@@ -153,29 +156,57 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Nanoseconds since 1970 by the wall clock; 0 before 1970.
-fn unix_nanos() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Restores the keys of a snapshot, and returns the time at which the sampler continues. A snapshot
 /// that is damaged or belongs to another sampler is ignored with a warning; a missing one is
 /// ignored silently.
-pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
-    let restored = match file::read(path) {
+pub(crate) fn warm_start(sampler: &Sampler, path: &Path) -> Nanos {
+    let restored = match read(path) {
         Ok(None) => return Nanos::ZERO,
         Ok(Some(bytes)) => sampler.restore(&bytes).map_err(|error| Box::new(error) as Box<dyn fmt::Display>),
         Err(error) => Err(Box::new(error) as Box<dyn fmt::Display>),
     };
     match restored {
         // If the wall clock was set back, continue as if no time had passed.
-        Ok(Restored { stamp, now, .. }) => now.saturating_add(Nanos::new(unix_nanos().saturating_sub(stamp))),
+        Ok(Restored { stamp, now, .. }) => {
+            now.saturating_add(Nanos::new(UnixNanos::from(SystemTime::now()).0.saturating_sub(stamp)))
+        }
         Err(error) => {
             tracing::warn!("astracer: {}: ignoring the snapshot: {error}", path.display());
             Nanos::ZERO
         }
     }
+}
+
+/// The maximum number of bytes read from a snapshot. 16 million keys would take 2 GiB; the default
+/// 10,000 take 1.2 MiB.
+const BYTES_MAX: u64 = 256 << 20;
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Replaces the file by a rename, so that readers never see a part of it. A crash may leave the
+/// temporary file `*.new` beside it.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside: PathBuf = path.with_file_name(name);
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let renamed = written.and_then(|()| fs::rename(&beside, path));
+    if renamed.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    renamed
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::IdGenerator;
 use rand::rngs::SmallRng;
-use rand::{RngCore as _, SeedableRng as _};
+use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
 use astracer_spans::panics::caught;
 use astracer_spans::reentry::ReentryGuard;
@@ -63,13 +64,7 @@ fn guarded<T>(f: impl FnOnce() -> T) -> Option<T> {
 fn random() -> u64 {
     let number = GENERATOR.try_with(|generator| {
         let mut generator = generator.borrow_mut();
-        let generator = generator.get_or_insert_with(seeded);
-        loop {
-            match generator.next_u64() {
-                0 => {}
-                number => break number,
-            }
-        }
+        generator.get_or_insert_with(seeded).random::<NonZeroU64>().get()
     });
     // The generator has no destructor, so it exists as long as the thread and this fallback never
     // runs. `try_with` is used because `with` would not be inlined.

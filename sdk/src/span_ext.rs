@@ -117,6 +117,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
 
     fn set_attribute(&self, key: impl Into<Key>, value: impl Into<Value>) {
         with_core(self, |core, id| {
+            // Before the change, which locks the span: the conversions may be the user's code.
             let attribute = KeyValue::new(key, value);
             core.change(id, |body, limits| body.set_attribute(attribute, limits));
         });

@@ -15,7 +15,7 @@ use super::{Astracer, Builder, default_sampler, with_attributes};
 use crate::byte_cap::ByteCap;
 use crate::core::{Core, Shared};
 use crate::decider::Decider;
-use crate::fault::Fault;
+use crate::fault::{Fault, debug_as_display};
 use crate::handle::Handle;
 use crate::housekeeping::{self, Housekeeping};
 use crate::layer::AstracerLayer;
@@ -258,12 +258,7 @@ pub struct BuildError {
     kind: Kind,
 }
 
-/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
-impl fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(BuildError);
 
 #[derive(Debug)]
 enum Kind {
