@@ -15,7 +15,6 @@ mod late;
 pub(crate) mod program;
 mod recording;
 mod reference;
-mod rules;
 mod setup;
 mod stress;
 mod world;
@@ -28,8 +27,7 @@ use astracer_testing::{SplitMix, number, size};
 use self::compare::{Cramped, Names, Times};
 use self::driver::Driver;
 use self::program::{Shape, Step, generate, shrink};
-use self::rules::Kind;
-use self::setup::{ByteBounds, Filter, LatePolicy, LateSetup, Setup, Waiting};
+use self::setup::{ByteBounds, Filter, Kind, LatePolicy, LateSetup, Setup, Waiting};
 use self::stress::Load;
 use self::world::World;
 use crate::support::Base;
@@ -37,52 +35,48 @@ use crate::support::Base;
 /// Programs that use the same layers one after the other, so that entries and slots are reused.
 const PROGRAMS_IN_SESSION: usize = 50;
 
-/// The two layers to compare.
+/// A layer that is compared with the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Pair {
-    /// Our layer and the reference.
-    Ours(DroppedSpans),
-    /// Our subscriber and the reference.
-    Subscriber(DroppedSpans),
-    /// tracing-opentelemetry and the reference, in programs for which the documentation calls both
-    /// the same.
-    Stock,
-    /// Our layer with bounds that are too small, and the reference. Only what must hold even when
-    /// spans are lost is compared.
-    Cramped,
-    /// Our layer and the reference, with late keeping.
-    Late(DroppedSpans),
-    /// Our subscriber and the reference, with late keeping.
-    LateSubscriber(DroppedSpans),
-    /// Our layer with too small a ring and too few slots, and a reference that keeps every trace
-    /// that may be recorded.
-    LateCramped,
+struct Pair {
+    /// tracing-opentelemetry's is compared in programs for which the documentation calls both the
+    /// same.
+    kind: Kind,
+    dropped_spans: DroppedSpans,
+    /// With late keeping.
+    late: bool,
+    /// Its bounds are too small, with late keeping those of the ring and of the slots: only what
+    /// must hold even when spans are lost is compared.
+    cramped: bool,
 }
 
+const LAYER: Pair =
+    Pair { kind: Kind::Layer, dropped_spans: DroppedSpans::Visible, late: false, cramped: false };
+const SUBSCRIBER: Pair = Pair { kind: Kind::Subscriber, ..LAYER };
+const CRAMPED: Pair = Pair { cramped: true, ..LAYER };
+
 impl Pair {
+    const fn disabled(self) -> Self {
+        Pair { dropped_spans: DroppedSpans::Disabled, ..self }
+    }
+
+    const fn late(self) -> Self {
+        Pair { late: true, ..self }
+    }
+
     fn times(self) -> Times {
-        match self {
-            Pair::Ours(_) | Pair::Cramped | Pair::Late(_) | Pair::LateCramped => Times::StartAndEnd,
+        match self.kind {
+            Kind::Layer => Times::StartAndEnd,
             // A span that is never entered ends when its last handle is dropped. The reference's
             // registry ignores a repeated entry when it looks for a parent, so the next span holds
             // another parent there, which then ends at another step.
-            Pair::Subscriber(_) | Pair::LateSubscriber(_) => Times::Start,
+            Kind::Subscriber => Times::Start,
             // The stock layer uses the machine's clock.
-            Pair::Stock => Times::None,
+            Kind::Stock => Times::None,
         }
     }
 
-    fn is_ours(self) -> bool {
-        self != Pair::Stock
-    }
-
     fn is_subscriber(self) -> bool {
-        matches!(self, Pair::Subscriber(_) | Pair::LateSubscriber(_))
-    }
-
-    /// Whether fewer spans may be exported than by the reference.
-    fn is_cramped(self) -> bool {
-        matches!(self, Pair::Cramped | Pair::LateCramped)
+        self.kind == Kind::Subscriber
     }
 }
 
@@ -95,9 +89,9 @@ struct Session {
 fn session(pair: Pair, seed: u64) -> Session {
     let mut random = SplitMix::new(seed);
     let mut setup = Setup {
-        dropped_spans: DroppedSpans::Visible,
+        dropped_spans: pair.dropped_spans,
         context: MODES[random.index(3)],
-        start: if pair.is_ours() && seed >= AT_ONCE { Start::AtOnce } else { Start::WhenUsed },
+        start: if pair.kind.is_ours() && seed >= AT_ONCE { Start::AtOnce } else { Start::WhenUsed },
         bridge: random.one_in(4),
         keep_every: [0, 1, 2, 2, 2, 3][random.index(6)],
         subscribers: if random.one_in(4) { 2 } else { 1 },
@@ -110,32 +104,26 @@ fn session(pair: Pair, seed: u64) -> Session {
         room: None,
         late: None,
     };
-    match pair {
-        Pair::Ours(dropped_spans) | Pair::Late(dropped_spans) => setup.dropped_spans = dropped_spans,
-        Pair::Subscriber(dropped_spans) | Pair::LateSubscriber(dropped_spans) => {
-            setup.dropped_spans = dropped_spans;
-            // The subscriber has no layer of its own that a filter could apply to.
-            if setup.filter == Filter::OnLayer {
-                setup.filter = Filter::Beside;
-            }
-        }
-        Pair::Cramped => {
-            // For a lost root the sampler decides when it begins rather than when it starts, so the
-            // order of decisions agrees only if everything is kept.
-            setup.keep_every = 1;
-            setup.room = Some(ByteBounds {
-                open_bytes: [0, 1, 2, 3][random.index(4)] * 6_144 + random.index(2_000),
-                queue_bytes: [32 << 20, 32 << 20, 4_096, 0][random.index(4)],
-            });
-        }
-        Pair::LateCramped => {}
-        Pair::Stock => setup.context = ContextMode::Recording,
+    // The subscriber has no layer of its own that a filter could apply to.
+    if pair.is_subscriber() && setup.filter == Filter::OnLayer {
+        setup.filter = Filter::Beside;
     }
-    let parity = !pair.is_ours();
-    // The stock layer and ours export the ended spans of a trace with a leaked span.
-    let is_cramped = pair.is_cramped();
-    setup.late = match pair {
-        Pair::Late(_) | Pair::LateSubscriber(_) => {
+    if pair == CRAMPED {
+        // For a lost root the sampler decides when it begins rather than when it starts, so the
+        // order of decisions agrees only if everything is kept.
+        setup.keep_every = 1;
+        setup.room = Some(ByteBounds {
+            open_bytes: [0, 1, 2, 3][random.index(4)] * 6_144 + random.index(2_000),
+            queue_bytes: [32 << 20, 32 << 20, 4_096, 0][random.index(4)],
+        });
+    }
+    if pair.kind == Kind::Stock {
+        setup.context = ContextMode::Recording;
+    }
+    let is_cramped = pair.cramped;
+    setup.late = match (pair.late, is_cramped) {
+        (false, _) => None,
+        (true, false) => {
             // The reference waits for any number of roots, so the bounds are their defaults.
             setup.waiting =
                 Waiting { open_traces: 16_384, trace_age: Duration::from_secs(30), ..setup.waiting };
@@ -144,13 +132,12 @@ fn session(pair: Pair, seed: u64) -> Session {
                 ..late_setup(&mut random, !pair.is_subscriber())
             })
         }
-        Pair::LateCramped => {
+        (true, true) => {
             let steps = [None, Some(5), Some(40)][random.index(3)];
             // A trace takes at least about 500 bytes.
             let ring_bytes = [0, 1, 2, 3][random.index(4)] * 1_500 + random.index(1_000);
             Some(LateSetup { steps, ring_bytes, ..late_setup(&mut random, true) })
         }
-        _ => None,
     };
     let has_budgets = setup.late.is_some_and(|late| {
         late.policies.iter().any(|policy| policy.name == "odd" || policy.budget.is_some())
@@ -160,10 +147,10 @@ fn session(pair: Pair, seed: u64) -> Session {
         // On our subscriber a leaked span holds other spans than on the reference's registry: see
         // `Pair::times`.
         leaks: random.one_in(3) && !is_cramped && !pair.is_subscriber(),
-        parity,
+        parity: !pair.kind.is_ours(),
         // A shutdown submits open traces to the policies in the order of their slots, which the
         // reference does not have.
-        shutdown: pair.is_ours() && random.one_in(6) && !is_cramped && !has_budgets,
+        shutdown: pair.kind.is_ours() && random.one_in(6) && !is_cramped && !has_budgets,
         // A lost span cannot move to another trace, so layer and reference would disagree.
         set_parent: !is_cramped,
         late: setup.late.is_some(),
@@ -205,16 +192,8 @@ fn late_setup(random: &mut SplitMix, is_timed: bool) -> LateSetup {
 
 /// Runs programs one after the other with both layers. The first disagreement is an error.
 fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String> {
-    let (subject, kind) = match pair {
-        Pair::Ours(_) | Pair::Cramped | Pair::Late(_) | Pair::LateCramped => {
-            (World::ours(setup, Base::Registry), Kind::Layer)
-        }
-        Pair::Subscriber(_) | Pair::LateSubscriber(_) => {
-            (World::ours(setup, Base::Subscriber), Kind::Subscriber)
-        }
-        Pair::Stock => (World::stock(setup), Kind::Stock),
-    };
-    let (subject, reference) = (Driver::new(subject), Driver::new(World::reference(setup, kind)));
+    let subject = Driver::new(World::of_kind(setup, pair.kind));
+    let reference = Driver::new(World::reference(setup, pair.kind));
     let (mut subject_names, mut reference_names) = (Names::default(), Names::default());
     let mut cramped = Cramped::default();
     for (number, program) in programs.iter().enumerate() {
@@ -222,7 +201,7 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
         let got = subject.run(program).map_err(in_program)?;
         let expected = reference.run(program).map_err(in_program)?;
         assert_eq!(got.len(), expected.len());
-        if pair.is_cramped() {
+        if pair.cramped {
             cramped.compare_lines(&got, &expected).map_err(in_program)?;
             cramped
                 .compare_records(&subject.world.take_exported(), reference.world.take_exported())
@@ -292,7 +271,7 @@ fn sessions(pair: Pair, count: u64) {
             let first = number("ASTRACER_FIRST").unwrap_or(0);
             let count = number("ASTRACER_SESSIONS").unwrap_or(count);
             (first..first + count).for_each(|seed| run(pair, seed));
-            if pair.is_ours() {
+            if pair.kind.is_ours() {
                 (AT_ONCE + first..AT_ONCE + first + count / 4).for_each(|seed| run(pair, seed));
             }
         }
@@ -418,66 +397,66 @@ fn a_week_with_leaks_on_the_subscriber() {
 
 #[test]
 fn the_reference_agrees_with_the_stock_layer() {
-    sessions(Pair::Stock, size(16, 50));
+    sessions(Pair { kind: Kind::Stock, ..LAYER }, size(16, 50));
 }
 
 #[test]
 fn the_layer_agrees_with_the_reference_visible() {
-    sessions(Pair::Ours(DroppedSpans::Visible), size(33, 100));
+    sessions(LAYER, size(33, 100));
 }
 
 #[test]
 fn the_layer_agrees_with_the_reference_disabled() {
-    sessions(Pair::Ours(DroppedSpans::Disabled), size(33, 100));
+    sessions(LAYER.disabled(), size(33, 100));
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_visible() {
-    sessions(Pair::Subscriber(DroppedSpans::Visible), size(20, 60));
+    sessions(SUBSCRIBER, size(20, 60));
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_disabled() {
-    sessions(Pair::Subscriber(DroppedSpans::Disabled), size(20, 60));
+    sessions(SUBSCRIBER.disabled(), size(20, 60));
 }
 
 #[test]
 fn the_layer_agrees_with_the_reference_where_traces_are_kept_late() {
-    sessions(Pair::Late(DroppedSpans::Visible), size(4, 12));
-    sessions(Pair::Late(DroppedSpans::Disabled), size(4, 8));
+    sessions(LAYER.late(), size(4, 12));
+    sessions(LAYER.late().disabled(), size(4, 8));
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_where_traces_are_kept_late() {
-    sessions(Pair::LateSubscriber(DroppedSpans::Visible), size(4, 8));
-    sessions(Pair::LateSubscriber(DroppedSpans::Disabled), size(4, 8));
+    sessions(SUBSCRIBER.late(), size(4, 8));
+    sessions(SUBSCRIBER.late().disabled(), size(4, 8));
 }
 
 /// Only with visible spans: see [`the_cramped_layer_agrees_with_the_reference`].
 #[test]
 fn the_layer_with_a_small_ring_agrees_with_the_reference() {
-    sessions(Pair::LateCramped, size(4, 12));
+    sessions(CRAMPED.late(), size(4, 12));
 }
 
 /// Only with visible spans: with disabled ones, the spans below a lost root would exist in one run
 /// and not in the other, so the two programs would differ.
 #[test]
 fn the_cramped_layer_agrees_with_the_reference() {
-    sessions(Pair::Cramped, size(33, 100));
+    sessions(CRAMPED, size(33, 100));
 }
 
 /// The pair for a mode of `cargo xtask soak`.
 fn soak_pair(name: &str) -> Pair {
     match name {
-        "visible" => Pair::Ours(DroppedSpans::Visible),
-        "disabled" => Pair::Ours(DroppedSpans::Disabled),
-        "subscriber" => Pair::Subscriber(DroppedSpans::Visible),
-        "subscriber-disabled" => Pair::Subscriber(DroppedSpans::Disabled),
-        "cramped" => Pair::Cramped,
-        "late" => Pair::Late(DroppedSpans::Visible),
-        "late-disabled" => Pair::Late(DroppedSpans::Disabled),
-        "late-subscriber" => Pair::LateSubscriber(DroppedSpans::Visible),
-        "late-cramped" => Pair::LateCramped,
+        "visible" => LAYER,
+        "disabled" => LAYER.disabled(),
+        "subscriber" => SUBSCRIBER,
+        "subscriber-disabled" => SUBSCRIBER.disabled(),
+        "cramped" => CRAMPED,
+        "late" => LAYER.late(),
+        "late-disabled" => LAYER.late().disabled(),
+        "late-subscriber" => SUBSCRIBER.late(),
+        "late-cramped" => CRAMPED.late(),
         other => panic!("ASTRACER_SOAK_MODE is '{other}', which is not a mode"),
     }
 }
@@ -502,14 +481,11 @@ fn soak() {
             let sessions = seeds.map(|seed| run(pair, seed)).count();
             println!("{} programs agree", sessions * PROGRAMS_IN_SESSION);
         });
-        let (base, dropped_spans) = match pair {
-            Pair::Ours(dropped_spans) | Pair::Late(dropped_spans) => (Base::Registry, dropped_spans),
-            Pair::Subscriber(dropped_spans) | Pair::LateSubscriber(dropped_spans) => {
-                (Base::Subscriber, dropped_spans)
-            }
-            Pair::Stock | Pair::Cramped | Pair::LateCramped => return,
-        };
-        let late = matches!(pair, Pair::Late(_) | Pair::LateSubscriber(_)).then_some(LATE);
+        if pair.cramped || pair.kind == Kind::Stock {
+            return;
+        }
+        let base = if pair.is_subscriber() { Base::Subscriber } else { Base::Registry };
+        let late = pair.late.then_some(LATE);
         let weeks = (first..).zip(MODES.into_iter().cycle()).take_while(|_| !is_over());
         for (week, (seed, context)) in weeks.enumerate() {
             let sampler = match (week % 2, late) {
@@ -517,7 +493,7 @@ fn soak() {
                 (0, Some(_)) => "never",
                 _ => "every:2",
             };
-            let load = a_week(200_000, Load { late, ..at_once(base, dropped_spans, context, sampler) });
+            let load = a_week(200_000, Load { late, ..at_once(base, pair.dropped_spans, context, sampler) });
             let outcome = stress::run(seed, load, Some(until), &mut |_| ());
             let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
             let kept_late: u64 = outcome.stats.tail.policies.iter().map(|policy| policy.kept).sum();

@@ -30,8 +30,8 @@ impl Mention {
 
 /// A context as the service's code sees it, which must agree with the headers that callees receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SeenContext {
-    ids: Mention,
+pub(crate) struct SeenContext<Ids = Mention> {
+    ids: Ids,
     remote: bool,
     state: String,
     tenant: Option<String>,
@@ -223,24 +223,7 @@ pub(crate) struct Names {
 }
 
 /// The numbers of a trace and a span, and whether the span is sampled.
-type Name = (usize, usize, bool);
-
-#[derive(Debug, PartialEq)]
-pub(crate) struct NamedContext {
-    ids: Name,
-    remote: bool,
-    state: String,
-    tenant: Option<String>,
-}
-
-#[derive(Debug, PartialEq)]
-pub(crate) enum NamedAnswer {
-    Nothing,
-    Exists(bool),
-    Context(NamedContext),
-    SetParent(Result<(), String>),
-    Kept(u64),
-}
+pub(crate) type Name = (usize, usize, bool);
 
 impl Names {
     /// The numbers of ids. Of unsampled spans only the trace is compared: callees drop the trace by
@@ -266,24 +249,24 @@ impl Names {
     }
 
     /// A step's outcome with numbers for ids.
-    pub(crate) fn line(&mut self, line: &Line) -> (NamedContext, NamedAnswer) {
+    pub(crate) fn line(&mut self, line: &Line) -> (SeenContext<Name>, Answer<Name>) {
         let current = self.seen(&line.current);
         let answer = match &line.answer {
-            Answer::Nothing => NamedAnswer::Nothing,
-            Answer::Exists(exists) => NamedAnswer::Exists(*exists),
-            Answer::Context(seen) => NamedAnswer::Context(self.seen(seen)),
-            Answer::SetParent(result) => NamedAnswer::SetParent(result.clone()),
-            Answer::Kept(number) => NamedAnswer::Kept(*number),
+            Answer::Nothing => Answer::Nothing,
+            Answer::Exists(exists) => Answer::Exists(*exists),
+            Answer::Context(seen) => Answer::Context(self.seen(seen)),
+            Answer::SetParent(result) => Answer::SetParent(result.clone()),
+            Answer::Kept(number) => Answer::Kept(*number),
         };
         (current, answer)
     }
 
-    fn seen(&mut self, seen: &SeenContext) -> NamedContext {
+    fn seen(&mut self, seen: &SeenContext) -> SeenContext<Name> {
         let SeenContext { ids, remote, state, tenant } = seen;
         // A dropped trace has no baggage of its own: callees receive the baggage of the place where
         // the call is made.
         let tenant = tenant.clone().filter(|_| ids.sampled || ids.trace == TraceId::INVALID);
-        NamedContext { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
+        SeenContext { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
     }
 
     /// One line per record with its times, in the order in which the spans began.

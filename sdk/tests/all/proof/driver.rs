@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 use std::thread::JoinHandle;
 
+use astracer_sdk::ContextMode;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, ContextGuard, KeyValue, TraceFlags};
@@ -15,7 +16,7 @@ use tracing::instrument::Instrumented;
 use tracing::span::EnteredSpan;
 use tracing::{Instrument as _, Span, debug_span, error, info, info_span};
 
-use super::compare::SeenContext;
+use super::compare::{Mention, SeenContext};
 use super::program::{CONTEXTS, Cx, FUTURES, Mark, Op, Parent, SPANS, Step, THREADS, Template};
 use super::setup::Counts;
 use super::world::World;
@@ -31,12 +32,12 @@ pub(crate) struct Line {
 }
 
 /// The result of an operation.
-#[derive(Clone, Debug)]
-pub(crate) enum Answer {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer<Ids = Mention> {
     Nothing,
     /// Whether the span that began exists.
     Exists(bool),
-    Context(SeenContext),
+    Context(SeenContext<Ids>),
     SetParent(Result<(), String>),
     /// The number of traces that were kept.
     Kept(u64),
@@ -370,7 +371,7 @@ impl Local {
                 let mut context = Context::new();
                 places.with(span, |span| {
                     context = world.context(span);
-                    if !world.has_contexts {
+                    if world.setup.context == ContextMode::Off {
                         // With contexts switched off, the layer does not manage baggage.
                         context = context.with_cleared_baggage();
                     }
@@ -385,7 +386,7 @@ impl Local {
             }
             Op::Detach(nth) => {
                 if let Some(at) = self.attached.len().checked_sub(nth + 1)
-                    && !self.is_relied_on(at, world.is_cramped)
+                    && !self.is_relied_on(at, world.setup.is_cramped())
                 {
                     drop(self.attached.remove(at));
                 }

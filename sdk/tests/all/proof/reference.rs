@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
-use astracer_sdk::ContextMode;
+use astracer_sdk::{ContextMode, DroppedSpans, Start};
 use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceFlags, TraceState};
 use opentelemetry::{Context, ContextGuard, SpanId, TraceId};
 use tracing_subscriber::Layer;
@@ -30,8 +30,7 @@ use tracing_subscriber::layer::Context as LayerContext;
 use super::compare::{Link, Mention, Record};
 use super::late::Late;
 use super::recording::{Fields, Recording};
-use super::rules::{Kind, Rules, is_outward};
-use super::setup::{LateSetup, Made};
+use super::setup::{Kind, Made, Setup, is_outward};
 
 /// The reference layer on one subscriber.
 #[derive(Clone)]
@@ -43,7 +42,8 @@ pub(crate) struct Reference {
 type Shared = Arc<Mutex<Book>>;
 
 pub(crate) struct Book {
-    pub(crate) rules: Rules,
+    pub(crate) setup: Setup,
+    kind: Kind,
     /// The time, in steps.
     pub(crate) now: u64,
     entries: Vec<Entry>,
@@ -128,9 +128,10 @@ thread_local! {
 
 impl Reference {
     /// Creates one layer for each subscriber.
-    pub(crate) fn new(rules: Rules, subscribers: usize, late: Option<LateSetup>) -> (Vec<Reference>, Shared) {
+    pub(crate) fn new(setup: Setup, kind: Kind) -> (Vec<Reference>, Shared) {
         let book = Arc::new(Mutex::new(Book {
-            rules,
+            setup,
+            kind,
             now: 0,
             entries: Vec::new(),
             open: HashMap::new(),
@@ -140,9 +141,12 @@ impl Reference {
             exported: Vec::new(),
             is_shut_down: false,
             lost: 0,
-            late: late.map(Late::new),
+            late: setup.late.map(Late::new),
         }));
-        ((0..subscribers).map(|subscriber| Reference { book: book.clone(), subscriber }).collect(), book)
+        (
+            (0..setup.subscribers).map(|subscriber| Reference { book: book.clone(), subscriber }).collect(),
+            book,
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
@@ -156,7 +160,7 @@ impl Reference {
     // The methods of the extension trait.
 
     pub(crate) fn set_parent(&self, id: &tracing::Id, parent: Context) -> Result<(), ()> {
-        let kind = self.lock().rules.kind;
+        let kind = self.lock().kind;
         let Some(at) = self.find(id) else {
             // A filter hides the span.
             return if kind.is_ours() { Err(()) } else { Ok(()) };
@@ -176,7 +180,7 @@ impl Reference {
         let Some(at) = self.find(id) else { return Context::new() };
         self.start(at);
         let book = self.lock();
-        match (&book.entries[at].place, book.rules.context) {
+        match (&book.entries[at].place, book.setup.context) {
             (TracePlace::NotStarted, _) | (TracePlace::Dropped(_), ContextMode::Off) => Context::new(),
             (TracePlace::Kept(_), ContextMode::Off)
                 if book.entries[at].part.is_some_and(|(_, recorded)| recorded) =>
@@ -215,7 +219,7 @@ impl Reference {
         let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let state = if is_late && !is_bound { TraceState::NONE } else { parent.trace_state().clone() };
         let own = SpanContext::new(trace, span, flags, false, state);
-        let place = match (keep || is_recorded, book.rules.context) {
+        let place = match (keep || is_recorded, book.setup.context) {
             (false, _) => TracePlace::Dropped(base.with_remote_span_context(own.clone())),
             (true, ContextMode::Recording) => {
                 let span = Recording { book: Arc::downgrade(&self.book), at, context: own.clone() };
@@ -242,7 +246,7 @@ impl Reference {
                 TracePlace::NotStarted => (Context::new(), ParentSpan::None),
                 TracePlace::Kept(context) => (context.clone(), ParentSpan::Kept(at)),
                 TracePlace::Dropped(context) => {
-                    let is_bound = book.rules.kind.binds(attributes);
+                    let is_bound = book.kind.binds(attributes);
                     (context.clone(), if is_bound { ParentSpan::Binding } else { ParentSpan::None })
                 }
             };
@@ -255,7 +259,7 @@ impl Reference {
         let innermost = book.innermost(self.subscriber);
         let above = ParentSpan::Kept(innermost.unwrap_or_default());
         let innermost = innermost.map(|at| book.entries[at].place.clone());
-        match (innermost, book.rules.context) {
+        match (innermost, book.setup.context) {
             (Some(TracePlace::Kept(context)), ContextMode::Off) => (context, above),
             (Some(TracePlace::Dropped(context)), ContextMode::Off) => (context, ParentSpan::Binding),
             (Some(TracePlace::Kept(context) | TracePlace::Dropped(context)), _)
@@ -264,7 +268,7 @@ impl Reference {
                 (current, ParentSpan::None)
             }
             (Some(TracePlace::Kept(_)), _) => (current, above),
-            (Some(TracePlace::Dropped(_)), _) if book.rules.kind.binds(attributes) => {
+            (Some(TracePlace::Dropped(_)), _) if book.kind.binds(attributes) => {
                 (current, ParentSpan::Binding)
             }
             (Some(TracePlace::Dropped(_)), _) => (current, ParentSpan::Dropped),
@@ -276,7 +280,7 @@ impl Reference {
 impl Book {
     fn ask(&mut self) -> bool {
         self.asked += 1;
-        self.rules.keep_every != 0 && (self.asked - 1).is_multiple_of(self.rules.keep_every)
+        self.setup.keep_every != 0 && (self.asked - 1).is_multiple_of(self.setup.keep_every)
     }
 
     fn id(&mut self) -> u64 {
@@ -305,7 +309,7 @@ impl Book {
     }
 
     fn owner(&self, at: usize, id: &tracing::Id) -> Owner {
-        match self.rules.kind {
+        match self.kind {
             Kind::Stock => Owner::Id(id.into_u64()),
             Kind::Layer | Kind::Subscriber => Owner::Entry(at),
         }
@@ -415,7 +419,7 @@ fn key_of(name: &str) -> String {
 
 impl<S: tracing::Subscriber> Layer<S> for Reference {
     fn register_callsite(&self, _: &'static tracing::Metadata<'static>) -> tracing::subscriber::Interest {
-        if self.lock().rules.refuses {
+        if self.lock().setup.dropped_spans == DroppedSpans::Disabled {
             tracing::subscriber::Interest::sometimes()
         } else {
             tracing::subscriber::Interest::always()
@@ -424,8 +428,9 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
 
     fn enabled(&self, metadata: &tracing::Metadata<'_>, _: LayerContext<'_, S>) -> bool {
         let book = self.lock();
-        let is_known = metadata.is_event() && book.rules.kind != Kind::Subscriber;
-        if !book.rules.refuses || is_known || (metadata.is_span() && is_outward(metadata)) {
+        let is_known = metadata.is_event() && book.kind != Kind::Subscriber;
+        let refuses = book.setup.dropped_spans == DroppedSpans::Disabled;
+        if !refuses || is_known || (metadata.is_span() && is_outward(metadata)) {
             return true;
         }
         // The span that the thread entered last, over all subscribers.
@@ -462,7 +467,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             record,
         });
         book.open.insert((self.subscriber, id.into_u64()), at);
-        let at_once = book.rules.at_once;
+        let at_once = book.setup.start == Start::AtOnce;
         drop(book);
         if at_once {
             self.start(at);
@@ -476,7 +481,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         book.inside.entry(std::thread::current().id()).or_default().push((self.subscriber, at));
         let context = match &book.entries[at].place {
             TracePlace::Kept(context) | TracePlace::Dropped(context)
-                if book.rules.context != ContextMode::Off =>
+                if book.setup.context != ContextMode::Off =>
             {
                 Some(context.clone())
             }

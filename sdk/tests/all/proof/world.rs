@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, Stats, Tail};
+use astracer_sdk::{Astracer, Clock, ManualClock, Stats, Tail};
 use astracer_testing::sums;
 use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
 use opentelemetry::trace::{
@@ -28,9 +28,8 @@ use tracing_subscriber::{Layer, Registry};
 use super::compare::{Link, Mention, Record, SeenContext};
 use super::late::Late;
 use super::reference::{Book, Reference};
-use super::rules::{Kind, Rules};
-use super::setup::{ByteBounds, Counts, Filter, KeyCounts, Made, Setup, Waiting};
-use crate::support::{Base, Collector, TIMEOUT, start};
+use super::setup::{ByteBounds, Counts, Filter, KeyCounts, Kind, Made, Setup, Waiting};
+use crate::support::{Collector, TIMEOUT, start};
 
 /// Ids of which none belongs to the share of 1 in 1,024 that is always recorded. All have the
 /// highest randomness, so that a budget admits each trace while it lasts.
@@ -53,22 +52,28 @@ const STEP: Duration = Duration::from_micros(1);
 pub(crate) struct World {
     pub(crate) dispatches: Vec<Dispatch>,
     pub(crate) subject: Subject,
-    /// Whether spans have contexts.
-    pub(crate) has_contexts: bool,
-    /// Whether bounds lose spans.
-    pub(crate) is_cramped: bool,
+    pub(crate) setup: Setup,
+    kind: Kind,
     propagator: TextMapCompositePropagator,
     steps: AtomicU64,
 }
 
 pub(crate) enum Subject {
     Stock { collector: Collector, _provider: SdkTracerProvider },
-    Ours { base: Base, astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool },
+    Ours { astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool },
     Reference { book: Arc<Mutex<Book>> },
 }
 
 impl World {
-    pub(crate) fn ours(setup: Setup, base: Base) -> World {
+    /// The layer of this kind that programs check.
+    pub(crate) fn of_kind(setup: Setup, kind: Kind) -> World {
+        match kind {
+            Kind::Layer | Kind::Subscriber => World::ours(setup, kind),
+            Kind::Stock => World::stock(setup),
+        }
+    }
+
+    fn ours(setup: Setup, kind: Kind) -> World {
         let (clock, hand) = Clock::manual(start());
         let collector = Collector::default();
         let sampler = match setup.keep_every {
@@ -112,36 +117,33 @@ impl World {
             .with_exporter(collector.clone())
             .build()
             .unwrap();
-        let dispatch = |_| match (base, setup.filter) {
-            (Base::Registry, filter) => on_registry!(astracer.layer.clone(), filter),
-            (Base::Subscriber, Filter::None) => Dispatch::new(astracer.subscriber()),
+        let dispatch = |_| match (kind, setup.filter) {
+            (Kind::Layer | Kind::Stock, filter) => on_registry!(astracer.layer.clone(), filter),
+            (Kind::Subscriber, Filter::None) => Dispatch::new(astracer.subscriber()),
             // The filter is once a setting of the subscriber, and once a filter of its own.
-            (Base::Subscriber, _) if setup.bridge => {
+            (Kind::Subscriber, _) if setup.bridge => {
                 Dispatch::new(astracer.subscriber().with_max_level(LevelFilter::INFO))
             }
-            (Base::Subscriber, _) => Dispatch::new(astracer.subscriber().with_filter(LevelFilter::INFO)),
+            (Kind::Subscriber, _) => Dispatch::new(astracer.subscriber().with_filter(LevelFilter::INFO)),
         };
         let dispatches = (0..setup.subscribers).map(dispatch).collect();
-        World::of(
-            setup,
-            dispatches,
-            Subject::Ours { base, astracer, collector, clock: hand, bridge: setup.bridge },
-        )
+        let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge };
+        World::of(setup, kind, dispatches, subject)
     }
 
-    fn of(setup: Setup, dispatches: Vec<Dispatch>, subject: Subject) -> World {
+    fn of(setup: Setup, kind: Kind, dispatches: Vec<Dispatch>, subject: Subject) -> World {
         World {
             dispatches,
             subject,
-            has_contexts: setup.context != ContextMode::Off,
-            is_cramped: setup.is_cramped(),
+            setup,
+            kind,
             propagator: Astracer::builder().build().unwrap().propagator(),
             steps: AtomicU64::new(0),
         }
     }
 
     /// tracing-opentelemetry, with a sampler that decides at the same times as ours.
-    pub(crate) fn stock(setup: Setup) -> World {
+    fn stock(setup: Setup) -> World {
         let collector = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(Every { n: setup.keep_every, asked: Arc::default() })
@@ -149,20 +151,13 @@ impl World {
             .build();
         let dispatches =
             (0..setup.subscribers).map(|_| on_registry!(stock_layer(&provider), setup.filter)).collect();
-        World::of(setup, dispatches, Subject::Stock { collector, _provider: provider })
+        World::of(setup, Kind::Stock, dispatches, Subject::Stock { collector, _provider: provider })
     }
 
     pub(crate) fn reference(setup: Setup, kind: Kind) -> World {
-        let rules = Rules {
-            context: setup.context,
-            at_once: setup.start == Start::AtOnce,
-            refuses: setup.dropped_spans == DroppedSpans::Disabled,
-            keep_every: setup.keep_every,
-            kind,
-        };
-        let (layers, book) = Reference::new(rules, setup.subscribers, setup.late);
+        let (layers, book) = Reference::new(setup, kind);
         let dispatches = layers.into_iter().map(|layer| on_registry!(layer, setup.filter)).collect();
-        World::of(setup, dispatches, Subject::Reference { book })
+        World::of(setup, kind, dispatches, Subject::Reference { book })
     }
 
     /// Advances the clock by one step. Returns the number of steps so far.
@@ -331,24 +326,14 @@ impl World {
 
     /// tracing-opentelemetry deadlocks if a span follows from itself.
     pub(crate) fn may_follow(&self, span: &Span, other: &Span) -> bool {
-        match &self.subject {
-            Subject::Ours { .. } => true,
-            Subject::Reference { book } => {
-                book.lock().unwrap().rules.kind.is_ours() || span.id() != other.id()
-            }
-            Subject::Stock { .. } => span.id() != other.id(),
-        }
+        self.kind.is_ours() || span.id() != other.id()
     }
 
     /// Whether a thread may enter a span again from inside another one. A new span then holds the
     /// last span but one in a registry, and the last one in our subscriber, which shows in the end
     /// of a span that was never entered.
     pub(crate) fn may_reenter(&self) -> bool {
-        match &self.subject {
-            Subject::Ours { base, .. } => matches!(base, Base::Registry),
-            Subject::Reference { book } => book.lock().unwrap().rules.kind != Kind::Subscriber,
-            Subject::Stock { .. } => true,
-        }
+        self.kind != Kind::Subscriber
     }
 
     pub(crate) fn shut_down(&self) {
