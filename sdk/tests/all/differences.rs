@@ -13,7 +13,7 @@ use tracing::{Dispatch, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{DocumentRow, World, draw, one, sampling, world};
+use crate::support::{Row, World, draw, one, sampling, world};
 
 #[test]
 fn unsigned_numbers_are_numbers_where_they_fit() {
@@ -287,85 +287,41 @@ fn flags_below(world: &World, flags: u8) -> u8 {
     world.inside(|| info_span!("root").in_scope(inside))
 }
 
-/// The rows of the document's table: feature, ours, tracing-opentelemetry, test.
-pub(crate) const ROWS: &[DocumentRow] = &[
-    (
-        "unsigned and 128-bit numbers",
-        "numbers if they fit into a signed 64-bit integer, else text",
-        "text",
-        unsigned_numbers_are_numbers_where_they_fit,
-    ),
-    (
-        "an attribute set twice",
-        "exported once, with the last value",
-        "exported twice",
-        an_attribute_that_is_set_again_is_exported_once,
-    ),
+/// The rows of the document's table.
+pub(crate) const ROWS: &[Row] = &[
+    ("unsigned and 128-bit numbers", unsigned_numbers_are_numbers_where_they_fit),
+    ("an attribute set twice", an_attribute_that_is_set_again_is_exported_once),
     (
         "an attribute that the layer adds under a name that the user also set",
-        "exported once, with the user's value",
-        "exported twice",
         an_attribute_of_the_layer_s_does_not_double_the_user_s,
     ),
     (
         "`otel.name`, `otel.kind` recorded after the span was entered",
-        "used",
-        "ignored",
         a_name_and_a_kind_that_come_late_are_taken,
     ),
-    (
-        "`otel.status_code` after `otel.status_description`",
-        "the description stays",
-        "the description is lost",
-        a_status_code_does_not_take_the_description_away,
-    ),
+    ("`otel.status_code` after `otel.status_description`", a_status_code_does_not_take_the_description_away),
     (
         "`otel.status_description` after `otel.status_code = \"OK\"`",
-        "ignored, as the specification says",
-        "turns it into an error",
         a_description_does_not_make_an_error_of_ok,
     ),
-    ("a status that is Ok", "is final", "is final once the span was entered", ok_is_final),
-    (
-        "two error statuses with different descriptions",
-        "the last description counts, as the specification says",
-        "the description that sorts last as text counts",
-        the_last_of_two_errors_counts,
-    ),
-    (
-        "the attributes that a limit cuts first",
-        "those that the layer added",
-        "those that the user set",
-        limits_cut_what_the_layer_adds_before_what_the_user_gave,
-    ),
-    (
-        "text attributes",
-        "cut after 32,768 characters by default",
-        "not cut",
-        limits_are_counted_on_span_and_event,
-    ),
+    ("a status that is Ok", ok_is_final),
+    ("two error statuses with different descriptions", the_last_of_two_errors_counts),
+    ("the attributes that a limit cuts first", limits_cut_what_the_layer_adds_before_what_the_user_gave),
+    ("text attributes", limits_are_counted_on_span_and_event),
     (
         "an event after entering `a`, `b` and `a` again on one thread",
-        "belongs to `a`, the span entered last",
-        "belongs to `b`",
         an_event_in_a_span_entered_again_belongs_to_it,
     ),
     (
         "spans of two subscribers that have the same id and are exited out of order",
-        "each detaches its own context",
-        "the first detaches the other's context",
         spans_of_two_subscribers_with_one_id_keep_their_own_contexts,
     ),
     (
         "inside a dropped span whose own context was attached by hand, over another one, before the span was entered: the current context once the attached one is detached",
-        "the other context",
-        "the span's own context",
         a_dropped_span_relies_on_its_context_where_that_is_current,
     ),
     (
         "the flag `random` of a trace that begins here (W3C Trace Context level 2)",
-        "set, unless the ids come from a generator given to `with_id_generator`",
-        "not set",
         traces_that_begin_here_say_that_their_ids_are_random,
     ),
 ];

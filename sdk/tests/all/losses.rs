@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::SpanData;
 use tracing::info_span;
 use tracing::subscriber::NoSubscriber;
 
-use crate::support::{DocumentRow, TIMEOUT, draw, one, sampling, world};
+use crate::support::{Row, TIMEOUT, draw, one, sampling, world};
 use crate::{delivery, flushing};
 
 fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
@@ -24,69 +24,19 @@ fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
 /// The test of the reasons that an exporter reports.
 const COUNTS: fn() = delivery::an_exporter_that_counts_gives_every_loss_its_reason;
 
-/// The rows of the document's table: reason, when it occurs, the setting, test.
-pub(crate) const ROWS: &[DocumentRow] = &[
-    (
-        "`open_spans`",
-        "the memory of open spans is used up",
-        "`with_open_bytes_max`, 128 MiB",
-        the_table_of_open_spans_is_bounded_and_its_losses_are_counted,
-    ),
-    (
-        "`queue_full`",
-        "the queue to the exporter is full",
-        "`with_queue_bytes_max`, 32 MiB; `with_queue_traces_max`, 1,048,576; `with_when_full`",
-        a_full_queue_sheds_whole_traces,
-    ),
-    ("`rejected`", "the destination rejected a request permanently", "-", COUNTS),
-    (
-        "`partially_rejected`",
-        "the destination rejected some spans of a request that it accepted",
-        "-",
-        COUNTS,
-    ),
-    (
-        "`too_large`",
-        "a request or a single span exceeds a limit on bytes",
-        "the exporter's, the server's",
-        COUNTS,
-    ),
-    (
-        "`expired`",
-        "the batch reached its maximum age or number of attempts before the destination accepted it",
-        "`Retry::with_max_age`, 5 minutes; `Retry::with_max_attempts`, none",
-        COUNTS,
-    ),
-    (
-        "`spool_full`",
-        "the spool or the files reached their limit on bytes",
-        "the spool's, the files'",
-        COUNTS,
-    ),
-    (
-        "`export_failed`",
-        "the exporter returned another error, or panicked",
-        "the exporter's",
-        an_exporter_that_fails_or_panics_costs_its_batch_only,
-    ),
-    (
-        "`deadline`",
-        "the deadline of `shutdown` passed before the span was exported",
-        "its argument",
-        flushing::a_shutdown_during_an_outage_counts_what_is_left,
-    ),
-    (
-        "`shut_down`",
-        "a span ended after the shutdown",
-        "-",
-        shutdown_exports_what_has_ended_and_counts_the_rest,
-    ),
-    (
-        "`capped`",
-        "the cap on exported bytes was used up",
-        "`with_cap`, none",
-        traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls,
-    ),
+/// The rows of the document's table.
+pub(crate) const ROWS: &[Row] = &[
+    ("`open_spans`", the_table_of_open_spans_is_bounded_and_its_losses_are_counted),
+    ("`queue_full`", a_full_queue_sheds_whole_traces),
+    ("`rejected`", COUNTS),
+    ("`partially_rejected`", COUNTS),
+    ("`too_large`", COUNTS),
+    ("`expired`", COUNTS),
+    ("`spool_full`", COUNTS),
+    ("`export_failed`", an_exporter_that_fails_or_panics_costs_its_batch_only),
+    ("`deadline`", flushing::a_shutdown_during_an_outage_counts_what_is_left),
+    ("`shut_down`", shutdown_exports_what_has_ended_and_counts_the_rest),
+    ("`capped`", traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls),
 ];
 
 /// The cap counts the traces that it refuses, and the calls that these represent.

@@ -22,7 +22,7 @@ use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{Collector, TIMEOUT};
+use crate::support::{Collector, Row, TIMEOUT};
 
 pub(crate) type Stock = OpenTelemetryLayer<Registry, opentelemetry_sdk::trace::SdkTracer>;
 
@@ -161,8 +161,6 @@ impl fmt::Debug for Traces {
         write!(f, "traces {}", self.0)
     }
 }
-
-pub(crate) type Row = (&'static str, fn());
 
 pub(crate) const ROWS: &[Row] = &[
     ("nested spans", || {

@@ -8,6 +8,7 @@ use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 use tracing::{Span, info, info_span};
 
 use crate::parity::{lines, ours, stock};
+use crate::support::Row;
 
 /// A remote parent with baggage.
 fn remote(sampled: bool) -> Context {
@@ -24,8 +25,6 @@ fn current() -> SpanContext {
 fn tenant(cx: &Context) -> Option<String> {
     Some(cx.baggage().get("tenant")?.as_str().to_owned())
 }
-
-type Row = (&'static str, fn());
 
 /// The rows, using the given trait named `OpenTelemetrySpanExt`.
 macro_rules! rows {

@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::late::{all_leave, dropping, tail};
-use crate::support::{DocumentRow, Seen, World, draw, one, sampling, world};
+use crate::support::{Row, Seen, World, draw, one, sampling, world};
 
 /// Our layer, which keeps the first of two roots, with another layer beside it. Calls `f` with a
 /// kept span, inside a dropped root.
@@ -111,44 +111,20 @@ fn each_refusal_is_counted_whatever_else_would_have_refused() {
     }
 }
 
-/// The rows of the document's table: subject, visible spans, disabled spans, test.
-pub(crate) const ROWS: &[DocumentRow] = &[
-    (
-        "a span below a dropped root",
-        "exists for the other layers",
-        "does not exist for any layer, unless it has a field `otel.kind`",
-        a_span_exists_for_all_other_layers_or_none,
-    ),
-    (
-        "cost",
-        "the other layers' cost, and an entry in the table of open spans",
-        "one thread-local read",
-        a_visible_span_has_an_entry_and_a_disabled_one_none,
-    ),
-    (
-        "events below a dropped root",
-        "reach other layers",
-        "reach other layers, without the spans around them",
-        events_reach_other_layers,
-    ),
+/// The rows of the document's table.
+pub(crate) const ROWS: &[Row] = &[
+    ("a span below a dropped root", a_span_exists_for_all_other_layers_or_none),
+    ("cost", a_visible_span_has_an_entry_and_a_disabled_one_none),
+    ("events below a dropped root", events_reach_other_layers),
     (
         "a task spawned with such a span",
-        "belongs to the dropped trace",
-        "begins a trace of its own",
         crate::threads::in_exclusive_mode_a_refused_span_s_task_begins_a_trace,
     ),
     (
         "a span with `parent: None`, or with a parent in a kept trace",
-        "begins a trace, or belongs to its parent's trace",
-        "is disabled too: `tracing` asks before it reports the parent",
         tracing_asks_enabled_before_it_names_the_parent,
     ),
-    (
-        "`Stats::refusals`",
-        "0",
-        "counts each refusal of the layer, including those for `span_enabled!` and for spans that a filter below it would refuse too",
-        each_refusal_is_counted_whatever_else_would_have_refused,
-    ),
+    ("`Stats::refusals`", each_refusal_is_counted_whatever_else_would_have_refused),
 ];
 
 /// If a per-layer filter turns off while spans are exited, the thread must not remain inside them.
