@@ -167,7 +167,7 @@ impl Steering {
     fn in_use(&self) -> String {
         let sampler = self.decider.sampler();
         let (config, budget) = match self.budget_control() {
-            Some(control) => (control.tuned().clone(), control.bytes_per_second()),
+            Some(control) => (control.tuned.clone(), control.bytes_per_second()),
             None => (sampler.config().clone(), None),
         };
         let budget =

@@ -253,40 +253,33 @@ mod tests {
         }
     }
 
+    /// The context of these headers, and the same with another span of its trace and of another.
+    fn around(suffix: &str) -> [Context; 3] {
+        let received = headers(&[("b3", &format!("{TRACE}-{SPAN}{suffix}"))]);
+        let context = B3::new(Encoding::Single).extract_with_context(&Context::new(), &received);
+        let with = |trace_id| {
+            let (flags, state) = (TraceFlags::default(), TraceState::default());
+            let span = SpanContext::new(trace_id, SpanId::from(7u64), flags, false, state);
+            context.with_remote_span_context(span)
+        };
+        let trace_id = context.span().span_context().trace_id();
+        [context.clone(), with(trace_id), with(TraceId::from(7u128))]
+    }
+
     #[test]
     fn the_mark_of_a_deferred_decision_is_about_one_span() {
-        let received = headers(&[("b3", &format!("{TRACE}-{SPAN}"))]);
-        let context = B3::new(Encoding::Single).extract_with_context(&Context::new(), &received);
-        assert!(is_undecided(&context));
-        let child = SpanContext::new(
-            context.span().span_context().trace_id(),
-            SpanId::from(7u64),
-            TraceFlags::default(),
-            false,
-            TraceState::default(),
-        );
-        assert!(!is_undecided(&context.with_remote_span_context(child)));
+        assert_eq!(around("").each_ref().map(is_undecided), [true, false, false]);
         assert!(!is_undecided(&Context::new()));
     }
 
     #[test]
     fn the_debug_flag_is_about_one_trace() {
-        let received = headers(&[("b3", &format!("{TRACE}-{SPAN}-d"))]);
-        let context = B3::new(Encoding::Single).extract_with_context(&Context::new(), &received);
-        let written = |trace_id: TraceId| {
-            let span = SpanContext::new(
-                trace_id,
-                SpanId::from(7u64),
-                TraceFlags::default(),
-                false,
-                TraceState::default(),
-            );
+        let suffix = |context: Context| {
             let mut written = Headers::new();
-            B3::new(Encoding::Single).inject_context(&context.with_remote_span_context(span), &mut written);
-            written.remove("b3").unwrap()
+            B3::new(Encoding::Single).inject_context(&context, &mut written);
+            written["b3"].rsplit_once('-').unwrap().1.to_owned()
         };
-        assert!(written(context.span().span_context().trace_id()).ends_with("-d"));
-        assert!(written(TraceId::from(7u128)).ends_with("-0"), "another trace in the same context");
+        assert_eq!(around("-d").map(suffix), ["d", "d", "0"]);
     }
 
     #[test]

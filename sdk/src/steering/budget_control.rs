@@ -14,12 +14,14 @@ pub(crate) struct BudgetControl {
     /// The budget set in code, which applies if a parameters file has none.
     #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "parameters files are not read"))]
     own: Option<Budget>,
-    tuned: Config,
+    /// Not scaled.
+    pub(super) tuned: Config,
     /// Bytes handed to the exporter in this interval, as OTLP protobuf. Relaxed: the counter guards
     /// no other data, and a swap loses no bytes.
     exported_bytes: Arc<AtomicU64>,
     /// The start of this interval; `None` if the next call starts one.
     since: Option<Nanos>,
+    /// At the start of this interval.
     progress: QueueProgress,
 }
 
@@ -44,11 +46,6 @@ impl BudgetControl {
 
     pub(super) fn factor(&self) -> Option<f64> {
         self.controller.as_ref().map(Controller::factor)
-    }
-
-    #[cfg(feature = "parameters")]
-    pub(super) fn tuned(&self) -> &Config {
-        &self.tuned
     }
 
     #[cfg(feature = "parameters")]
@@ -119,41 +116,37 @@ impl BudgetControl {
 mod tests {
     use super::*;
 
-    /// Worked by hand: 100 bytes per second over ten seconds. Three times as much halves the factor
-    /// twice; no bytes double it.
-    #[test]
-    fn the_factor_follows_the_bytes_of_each_interval() {
+    /// 100 bytes per second over ten seconds, from second 5 on.
+    fn of_ratio() -> BudgetControl {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
-        let config: Config = "ratio:0.4".parse().unwrap();
-        let mut budget_control = BudgetControl::new((budget, None), &config, Nanos::from_secs(5));
-        let exported_bytes = budget_control.exported_bytes();
-        let after = |budget_control: &mut BudgetControl, secs: u64| {
-            budget_control
-                .interval_over(Nanos::from_secs(secs), QueueProgress::default)
-                .map(|config| config.to_string())
-        };
-        exported_bytes.fetch_add(3_000, Ordering::Relaxed);
-        assert_eq!(after(&mut budget_control, 14), None, "the interval is not over");
-        assert_eq!(after(&mut budget_control, 15).as_deref(), Some("ratio:0.2"));
-        assert_eq!(after(&mut budget_control, 16), None);
-        exported_bytes.fetch_add(1_500, Ordering::Relaxed);
-        // Over 15 seconds.
-        assert_eq!(after(&mut budget_control, 30), None, "exactly on target");
-        assert_eq!(after(&mut budget_control, 40).as_deref(), Some("ratio:0.4"));
-        let other: Config = "ratio:0.1".parse().unwrap();
-        exported_bytes.fetch_add(4_000, Ordering::Relaxed);
-        assert_eq!(after(&mut budget_control, 50).as_deref(), Some("ratio:0.2"));
-        assert_eq!(
-            budget_control.tune(&other).map(|config| config.to_string()).as_deref(),
-            Some("ratio:0.05")
-        );
-        assert_eq!((&budget_control.tuned, budget_control.factor()), (&other, Some(0.5)));
-        assert_eq!(budget_control.tune(&Config::Always), None);
+        BudgetControl::new((budget, None), &"ratio:0.4".parse().unwrap(), Nanos::from_secs(5))
     }
 
-    fn budget_control_of(text: &str) -> BudgetControl {
-        let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
-        BudgetControl::new((budget, None), &text.parse().unwrap(), Nanos::from_secs(5))
+    /// Exports bytes until this second. Returns the next config.
+    fn export(control: &mut BudgetControl, bytes: u64, second: u64) -> Option<String> {
+        control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
+        let config = control.interval_over(Nanos::from_secs(second), QueueProgress::default);
+        config.map(|config| config.to_string())
+    }
+
+    /// Worked by hand. Three times as much halves the factor twice; no bytes double it.
+    #[test]
+    fn the_factor_follows_the_bytes_of_each_interval() {
+        let mut control = of_ratio();
+        for (bytes, second, expected) in [
+            (3_000, 14, None), // The interval is not over.
+            (0, 15, Some("ratio:0.2")),
+            (0, 16, None),
+            (1_500, 30, None), // Over 15 seconds: exactly on target.
+            (0, 40, Some("ratio:0.4")),
+            (4_000, 50, Some("ratio:0.2")),
+        ] {
+            assert_eq!(export(&mut control, bytes, second).as_deref(), expected, "{second} s");
+        }
+        let other: Config = "ratio:0.1".parse().unwrap();
+        assert_eq!(control.tune(&other).unwrap().to_string(), "ratio:0.05");
+        assert_eq!((&control.tuned, control.factor()), (&other, Some(0.5)));
+        assert_eq!(control.tune(&Config::Always), None);
     }
 
     /// The bytes of a sampler that no factor scales tell nothing about the probabilities of the
@@ -162,33 +155,16 @@ mod tests {
     fn the_factor_stays_while_there_is_nothing_to_scale() {
         let ratio: Config = "ratio:0.4".parse().unwrap();
         for (other, bytes) in [(Config::Never, 0), (Config::Always, 1_000_000)] {
-            let mut budget_control = budget_control_of("ratio:0.4");
-            assert_eq!(budget_control.tune(&other), None);
-            for second in 6..106 {
-                budget_control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
-                assert_eq!(
-                    budget_control.interval_over(Nanos::from_secs(second), QueueProgress::default),
-                    None
-                );
-            }
-            assert_eq!(budget_control.factor(), Some(1.0), "{other}");
+            let mut control = of_ratio();
+            assert_eq!(control.tune(&other), None);
+            assert!((6..106).all(|second| export(&mut control, bytes, second).is_none()));
+            assert_eq!(control.factor(), Some(1.0), "{other}");
             // In the middle of an interval, to which those bytes do not belong.
-            budget_control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
-            assert_eq!(budget_control.tune(&ratio), Some(ratio.clone()));
-            for second in 106..116 {
-                budget_control.exported_bytes().fetch_add(100, Ordering::Relaxed);
-                assert_eq!(
-                    budget_control.interval_over(Nanos::from_secs(second), QueueProgress::default),
-                    None,
-                    "{other} at {second}"
-                );
-            }
-            budget_control.exported_bytes().fetch_add(100, Ordering::Relaxed);
-            assert_eq!(budget_control.interval_over(Nanos::from_secs(116), QueueProgress::default), None);
-            assert_eq!(budget_control.factor(), Some(1.0), "{other}");
-            budget_control.exported_bytes().fetch_add(2_000, Ordering::Relaxed);
-            assert!(budget_control.interval_over(Nanos::from_secs(126), QueueProgress::default).is_some());
-            assert_eq!(budget_control.factor(), Some(0.5), "{other}");
+            control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
+            assert_eq!(control.tune(&ratio), Some(ratio.clone()));
+            assert!((106..117).all(|second| export(&mut control, 100, second).is_none()), "{other}");
+            assert_eq!(control.factor(), Some(1.0), "{other}");
+            assert_eq!(export(&mut control, 2_000, 126).as_deref(), Some("ratio:0.2"), "{other}");
         }
     }
 
@@ -196,8 +172,8 @@ mod tests {
     /// exported, few bytes mean nothing.
     #[test]
     fn the_factor_does_not_rise_while_spans_wait_or_are_shed() {
-        let mut budget_control = budget_control_of("ratio:0.4");
-        for (second, progress, bytes, factor) in [
+        let mut control = of_ratio();
+        for (second, (outstanding, next, shed), bytes, factor) in [
             (15, (u64::MAX, 0, 0), 2_000, 0.5),
             (25, (2, 5, 0), 500, 1.0),
             (35, (4, 9, 0), 500, 1.0),
@@ -207,32 +183,25 @@ mod tests {
             (75, (32, 32, 7), 2_000, 0.5),
             (85, (u64::MAX, 32, 7), 500, 1.0),
         ] {
-            let (outstanding, next, shed) = progress;
-            budget_control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
-            let _ = budget_control.interval_over(Nanos::from_secs(second), || QueueProgress {
-                outstanding,
-                next,
-                shed,
-            });
-            assert_eq!(budget_control.factor(), Some(factor), "{second} s");
+            control.exported_bytes().fetch_add(bytes, Ordering::Relaxed);
+            let progress = || QueueProgress { outstanding, next, shed };
+            let _ = control.interval_over(Nanos::from_secs(second), progress);
+            assert_eq!(control.factor(), Some(factor), "{second} s");
         }
     }
 
     #[test]
     #[cfg(feature = "parameters")]
     fn a_budget_that_comes_back_begins_with_an_interval_of_its_own() {
-        let mut budget_control = budget_control_of("ratio:0.4");
-        let budget = budget_control.controller.as_ref().map(|controller| controller.budget().clone());
-        budget_control.set_budget(None);
-        budget_control.exported_bytes().fetch_add(1_000_000, Ordering::Relaxed);
-        assert_eq!(budget_control.interval_over(Nanos::from_secs(100), QueueProgress::default), None);
-        budget_control.set_budget(budget.clone());
-        assert_eq!(budget_control.interval_over(Nanos::from_secs(101), QueueProgress::default), None);
-        assert_eq!(budget_control.factor(), Some(1.0));
+        let mut control = of_ratio();
+        let budget = control.controller.as_ref().map(|controller| controller.budget().clone());
+        control.set_budget(None);
+        assert_eq!(export(&mut control, 1_000_000, 100), None);
+        control.set_budget(budget.clone());
+        assert_eq!(export(&mut control, 0, 101), None);
+        assert_eq!(control.factor(), Some(1.0));
         // Another budget continues in the running interval.
-        budget_control.set_budget(budget);
-        budget_control.exported_bytes().fetch_add(2_000, Ordering::Relaxed);
-        assert!(budget_control.interval_over(Nanos::from_secs(111), QueueProgress::default).is_some());
-        assert_eq!(budget_control.factor(), Some(0.5));
+        control.set_budget(budget);
+        assert_eq!(export(&mut control, 2_000, 111).as_deref(), Some("ratio:0.2"));
     }
 }
