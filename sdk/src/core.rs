@@ -243,7 +243,7 @@ impl Core {
     /// false if the span has ended.
     #[inline]
     pub(crate) fn hold(&self, id: u64) -> bool {
-        self.find_id(id).is_some_and(|entry| entry.handles().hold(id, 1))
+        self.find_id(id).is_some_and(|entry| entry.handles.hold(id, 1))
     }
 
     #[inline]
@@ -275,7 +275,7 @@ impl Owner for Core {
     /// stays open.
     fn let_go(&self, id: u64, handles: u32) {
         if let Some(entry) = self.find_id(id) {
-            entry.handles().let_go_unless_last(id, handles);
+            entry.handles.let_go_unless_last(id, handles);
         }
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct Decider {
     notes: AtomicBool,
     /// The traces that parents in other processes keep, if the cap bounds them.
     followed: Meter,
-    /// Policies at the end of traces, which count roots by key.
+    /// Policies at the end of traces, which count roots by key, even those that a parent decided.
     pub(crate) tail: Option<Arc<TailSampler>>,
     /// The policies that the service was started with, and those of its parameters file, which code
     /// may have overridden.
@@ -206,12 +206,6 @@ impl Decider {
     #[inline]
     pub(crate) fn decision_time(&self, began: Ticks) -> Nanos {
         self.time.of(self.time_of(began), || self.now())
-    }
-
-    /// Whether roots are counted by key even if a parent decided them.
-    #[inline]
-    pub(crate) fn counts_roots(&self) -> bool {
-        self.tail.is_some()
     }
 
     #[inline]

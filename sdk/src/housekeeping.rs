@@ -23,16 +23,10 @@ use astracer_spans::panics::warn;
 const TICK: Duration = Duration::from_secs(1);
 const SNAPSHOT_TICKS: u64 = 60;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chores {
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) heartbeat: Option<Duration>,
-}
-
-impl Chores {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.snapshot.is_none() && self.heartbeat.is_none()
-    }
 }
 
 #[derive(Debug)]

@@ -106,10 +106,8 @@ impl<L> LogLayer<L> {
     }
 
     fn decision(&self, event: &Event<'_>) -> LogDecision {
-        match self.core.get().and_then(Weak::upgrade).map(|core| core.log_decision(event)) {
-            None | Some(LogDecision::Outside) => decision_here(),
-            Some(decision) => decision,
-        }
+        let core = self.core.get().and_then(Weak::upgrade);
+        core.and_then(|core| core.log_decision(event)).unwrap_or_else(decision_here)
     }
 
     /// Holds an event of an undecided trace. Returns false if the event has to be passed on at
@@ -171,7 +169,7 @@ impl<S: Subscriber, L: Layer<S> + 'static> Layer<S> for LogLayer<L> {
     fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let passes = *event.metadata().level() <= self.always
             || match self.decision(event) {
-                LogDecision::Kept | LogDecision::Outside => true,
+                LogDecision::Kept => true,
                 LogDecision::Dropped => {
                     self.holds.drop_events(1);
                     false

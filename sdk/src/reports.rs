@@ -75,10 +75,6 @@ fn faults(lost: &Losses) -> u64 {
     lost.total().saturating_sub(lost.capped + lost.shut_down)
 }
 
-fn reported(lost: &Losses) -> u64 {
-    lost.total().saturating_sub(lost.shut_down)
-}
-
 impl State {
     /// Whether an event of this kind may come now; then the next one has to wait.
     fn may(&mut self, kind: Kind, now: Instant) -> bool {
@@ -92,7 +88,7 @@ impl State {
 
     fn due(&mut self, stats: &Stats, now: Instant) -> Vec<Report> {
         let mut due = Vec::new();
-        let lost = reported(&stats.spans_lost);
+        let lost = stats.spans_lost.total().saturating_sub(stats.spans_lost.shut_down);
         if let Some(reason) = &stats.waiting
             && self.failing_from.is_none()
             && self.may(Kind::Failing, now)

@@ -20,13 +20,7 @@ use astracer_spans::weight;
 #[derive(Clone, Debug)]
 pub struct AstracerSampler {
     /// `None`: switched off.
-    decider: Option<Arc<Decider>>,
-}
-
-impl AstracerSampler {
-    pub(crate) fn new(decider: Option<Arc<Decider>>) -> Self {
-        AstracerSampler { decider }
-    }
+    pub(crate) decider: Option<Arc<Decider>>,
 }
 
 impl ShouldSample for AstracerSampler {
@@ -47,7 +41,7 @@ impl ShouldSample for AstracerSampler {
             return SamplingResult { decision, attributes: Vec::new(), trace_state: state.to_api() };
         };
         let is_root = parent.as_ref().is_none_or(|(parent, _)| parent.is_remote());
-        if decider.counts_roots() && is_root {
+        if decider.tail.is_some() && is_root {
             decider.counters.tally(Tally::RootsElsewhere, 1);
         }
         let RootDecision { keep, trace_state, attributes: added, .. } = match &parent {

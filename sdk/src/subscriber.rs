@@ -94,13 +94,6 @@ impl AstracerSubscriber {
         self.layer.core()
     }
 
-    /// Whether [`Subscriber::enabled`] may refuse events and spans of this callsite below a dropped
-    /// root.
-    fn may_refuse(core: &Core, metadata: &Metadata<'_>) -> bool {
-        core.settings().dropped_spans == DroppedSpans::Disabled
-            && (metadata.is_event() || !faces_outward(metadata))
-    }
-
     /// Begins a span that has no parent, or whose parent is not simply this thread's current span.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes);
@@ -124,7 +117,7 @@ impl AstracerSubscriber {
     fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> ParentHandle<'a> {
         let id = above.map_or(0, |above| {
             let id = above.id();
-            let is_held = stack::take_handle(core.number(), id, |handles| above.handles().hold(id, handles));
+            let is_held = stack::take_handle(core.number(), id, |handles| above.handles.hold(id, handles));
             if is_held { id } else { 0 }
         });
         ParentHandle { subscriber: self, core, id }
@@ -134,7 +127,7 @@ impl AstracerSubscriber {
     /// subscriber, as any other end does.
     fn let_go(&self, core: &Core, id: u64, handles: u32) {
         let Some(entry) = core.find_id(id) else { return };
-        if !entry.handles().let_go_unless_last(id, handles) {
+        if !entry.handles.let_go_unless_last(id, handles) {
             self.close_held(core.number(), id);
         }
     }
@@ -199,7 +192,7 @@ impl AstracerSubscriber {
         let number = id.into_u64();
         // A span without an entry has no handle count: filters see an end for each of its handles.
         let Some(entry) = core.entry_of(id) else { return is_unrecorded(id) };
-        if entry.handles().let_go(number) != LetGo::Last {
+        if entry.handles.let_go(number) != LetGo::Last {
             return false;
         }
         // Releases the parent after the end, even if the end panics: it drops context values, which
@@ -208,6 +201,12 @@ impl AstracerSubscriber {
         core.end_entry(entry);
         true
     }
+}
+
+/// Whether events or spans of this callsite may be disabled below a dropped root.
+#[inline]
+fn is_refusable(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event() || !faces_outward(metadata)
 }
 
 /// A handle of the parent of a span that begins or ends. Dropping this releases it, unless a span
@@ -266,13 +265,10 @@ impl Drop for Outer {
 impl Subscriber for AstracerSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
-            Some(core) if self.layer.is_level_enabled(metadata) => {
-                if Self::may_refuse(core, metadata) {
-                    Interest::sometimes()
-                } else {
-                    Interest::always()
-                }
-            }
+            Some(core) if self.layer.is_level_enabled(metadata) => match core.settings().dropped_spans {
+                DroppedSpans::Disabled if is_refusable(metadata) => Interest::sometimes(),
+                _ => Interest::always(),
+            },
             _ => Interest::never(),
         }
     }
@@ -287,7 +283,7 @@ impl Subscriber for AstracerSubscriber {
         if self.core().is_none() || !self.layer.is_level_enabled(metadata) {
             return false;
         }
-        let refused = self.layer.refuses_here() && (metadata.is_event() || !faces_outward(metadata));
+        let refused = self.layer.refuses_here() && is_refusable(metadata);
         if refused && metadata.is_span() {
             stack::refuse();
         }

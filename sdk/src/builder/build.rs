@@ -17,7 +17,7 @@ use crate::core::{Core, Shared};
 use crate::decider::Decider;
 use crate::fault::{Fault, debug_as_display};
 use crate::handle::Handle;
-use crate::housekeeping::{self, Housekeeping};
+use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::layer::AstracerLayer;
 use crate::reports::Watched;
 use crate::sampler::AstracerSampler;
@@ -60,7 +60,7 @@ impl Builder {
         let control = self.budget.take().map(|budget| {
             BudgetControl::new((budget, self.own_budget.take()), decider.sampler().config(), decider.now())
         });
-        let has_chores = control.is_some() || !self.chores.is_empty();
+        let has_chores = control.is_some() || self.chores != Chores::default();
         let admission = ByteCap::new(decider.clone(), control.as_ref().map(BudgetControl::exported_bytes));
         let shared = Arc::new(Shared {
             trace_age: clock.ticks_of(settings.bounds.trace_age),
@@ -102,7 +102,7 @@ impl Builder {
     fn astracer(self, core: Option<Arc<Core>>, shared: Option<Arc<Shared>>) -> Astracer {
         Astracer {
             layer: AstracerLayer::new(core),
-            sampler: AstracerSampler::new(shared.as_ref().map(|shared| shared.decider.clone())),
+            sampler: AstracerSampler { decider: shared.as_ref().map(|shared| shared.decider.clone()) },
             handle: Handle::new(shared),
             propagators: self.propagators,
         }

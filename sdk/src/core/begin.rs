@@ -5,8 +5,9 @@ use tracing_core::Metadata;
 use tracing_core::span::Attributes;
 
 use super::Core;
+use super::context::keep;
 use super::place::Placement;
-use crate::settings::{ContextMode, Start};
+use crate::settings::Start;
 use crate::table::{Beginning, CONTEXT, Entry, Fate, Phase, Refusal, STATE, UNRECORDED};
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Body, Fields};
@@ -32,10 +33,10 @@ impl Core {
             Placement::Child { parent, base } => {
                 let entry = self.begin_child(attributes, id, parent, base.flag());
                 if let Some(base) = base.captured()
-                    && self.context_mode() != ContextMode::Off
                     && entry.refusal().is_none()
+                    && let Some(context) = self.context_from(&base, entry)
                 {
-                    self.keep_context_from(entry, &base);
+                    keep(entry, &context);
                 }
                 Some(entry)
             }

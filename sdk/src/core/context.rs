@@ -65,12 +65,6 @@ impl Core {
         if entry.has(CONTEXT) { entry.extra().context.clone() } else { None }
     }
 
-    pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
-        if let Some(context) = self.context_from(base, entry) {
-            keep(entry, &context);
-        }
-    }
-
     /// `None` if another layer keeps the context where the span is entered, or the span has no id.
     fn new_context(&self, entry: &Entry, is_entered: bool) -> Option<Context> {
         if entry.span_id() == SpanId::INVALID {
@@ -145,7 +139,7 @@ impl Core {
     }
 }
 
-fn keep(entry: &Entry, context: &Context) {
+pub(super) fn keep(entry: &Entry, context: &Context) {
     // Dropped after the lock is released: its values are the user's.
     let old = entry.extra().context.replace(context.clone());
     drop(old);

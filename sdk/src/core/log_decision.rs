@@ -15,35 +15,31 @@ pub(crate) enum LogDecision {
     /// The trace is recorded, and decided by its outcome. Holds the ids of the event's span as they
     /// are if the trace is kept.
     Undecided(SpanContext),
-    /// The event is in none of our spans.
-    Outside,
 }
 
 impl Core {
-    pub(crate) fn log_decision(&self, event: &Event<'_>) -> LogDecision {
+    /// `None` if the event is in none of our spans.
+    pub(crate) fn log_decision(&self, event: &Event<'_>) -> Option<LogDecision> {
         let entry = if event.is_contextual() {
             match stack::innermost_place(self.number()) {
-                Some(inside) if inside.is_dropped => return LogDecision::Dropped,
-                Some(inside) => self.find_id(inside.entry),
-                None => None,
+                Some(inside) if inside.is_dropped => return Some(LogDecision::Dropped),
+                inside => self.find_id(inside?.entry),
             }
         } else {
             event.parent().and_then(|parent| self.find(parent))
-        };
-        let Some(entry) = entry else { return LogDecision::Outside };
+        }?;
         match entry.settled_phase() {
-            Phase::Dropped => LogDecision::Dropped,
-            Phase::Waiting | Phase::Recorded if entry.fate() == Fate::Provisional => match self.ids(entry) {
-                Some(ids) => {
-                    let flags = ids.trace_flags().with_sampled(true);
-                    let (trace_id, span_id, state) = (ids.trace_id(), ids.span_id(), ids.trace_state());
-                    LogDecision::Undecided(SpanContext::new(trace_id, span_id, flags, false, state.clone()))
-                }
-                None => LogDecision::Outside,
-            },
+            Phase::Dropped => Some(LogDecision::Dropped),
+            Phase::Waiting | Phase::Recorded if entry.fate() == Fate::Provisional => {
+                let ids = self.ids(entry)?;
+                let flags = ids.trace_flags().with_sampled(true);
+                let (trace_id, span_id, state) = (ids.trace_id(), ids.span_id(), ids.trace_state());
+                let kept = SpanContext::new(trace_id, span_id, flags, false, state.clone());
+                Some(LogDecision::Undecided(kept))
+            }
             // An event must not decide a root whose parent may still be set.
-            Phase::Waiting | Phase::Recorded | Phase::Undecided => LogDecision::Kept,
-            Phase::Free | Phase::Claimed => LogDecision::Outside,
+            Phase::Waiting | Phase::Recorded | Phase::Undecided => Some(LogDecision::Kept),
+            Phase::Free | Phase::Claimed => None,
         }
     }
 

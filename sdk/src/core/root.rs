@@ -218,7 +218,7 @@ impl Core {
         if follows && facts.below_dropped {
             return decider.follow(parent);
         }
-        if follows && !decider.counts_roots() {
+        if follows && decider.tail.is_none() {
             return decider.follow_counted(parent);
         }
         let by_key = |key: &str| match follows {

@@ -153,7 +153,7 @@ pub(crate) struct Entry {
     /// Ticks during which at least one thread was inside, up to the time in `occupancy`.
     busy: AtomicU64,
     extra: Mutex<Extra>,
-    handles: Handles,
+    pub(crate) handles: Handles,
     /// Open entry with an id from our own table: the span that this one holds open, or 0. Free
     /// entry: the id of its last span.
     above: Relaxed<u64>,
@@ -236,11 +236,6 @@ impl Entry {
     #[inline]
     pub(crate) fn set_above(&self, above: u64) {
         self.above.set(above);
-    }
-
-    #[inline]
-    pub(crate) fn handles(&self) -> &Handles {
-        &self.handles
     }
 
     /// Writes all fields of a span that begins. No other thread knows its id yet;
