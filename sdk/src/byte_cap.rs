@@ -94,15 +94,13 @@ impl ByteCap {
 }
 
 impl Admission for ByteCap {
-    fn measures(&self) -> bool {
-        let sampler = self.decider.sampler();
-        let cap = sampler.cap();
-        self.exported_bytes.is_some() || cap.bytes.is_some() || cap.key_bytes.is_some()
-    }
-
-    fn admits(&self, trace_id: TraceId, is_late: bool, bytes: u64) -> bool {
+    fn admits(&self, trace_id: TraceId, is_late: bool, bytes: &dyn Fn() -> u64) -> bool {
         let cap = self.decider.sampler().cap().own_share();
         let is_capped = cap.bytes.is_some() || cap.key_bytes.is_some();
+        if !is_capped && self.exported_bytes.is_none() {
+            return true;
+        }
+        let bytes = bytes();
         let is_admitted = !is_capped || self.is_within(&cap, trace_id, is_late, bytes);
         if let Some(exported_bytes) = self.exported_bytes.as_ref().filter(|_| is_admitted) {
             exported_bytes.fetch_add(bytes, Ordering::Relaxed);

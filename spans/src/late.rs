@@ -102,15 +102,6 @@ pub struct RootEnd {
 /// Traces per second that other processes may request.
 const CALLERS_RATE: f64 = 100.0;
 
-/// Whether a trace may get this threshold.
-fn allows(weighing: Weighing, threshold: Threshold) -> bool {
-    match weighing {
-        Weighing::Never => false,
-        Weighing::IfCertain => threshold == Threshold::ALWAYS,
-        Weighing::Always => true,
-    }
-}
-
 impl LateTraces {
     pub fn new(
         (tail, sampler): (&Tail, Arc<TailSampler>),
@@ -268,7 +259,7 @@ impl LateTraces {
             && trace.buffer.records.len() <= bounds.spans_per_trace as usize
             && trace.buffer.bytes_used() < bounds.bytes_per_part()
             && trace.header.cut == 0;
-        is_whole && allows(weighing, threshold)
+        is_whole && weighing.allows(threshold)
     }
 
     /// Lowers the threshold of a trace that the head sampler kept, to that with which the policies
@@ -290,7 +281,7 @@ impl LateTraces {
         // The service's own functions are not asked, since no threshold follows from them.
         let view = PolicyView { trace, own: &[] };
         let threshold = self.sampler().threshold(&view.submitted(key, now(), (0, buffer.bytes_used())));
-        let Some(threshold) = threshold.filter(|late| *late < own && allows(weighing, *late)) else { return };
+        let Some(threshold) = threshold.filter(|late| *late < own && weighing.allows(*late)) else { return };
         header.state = header.state.with_threshold(Some(threshold));
         header.is_reweighed = true;
     }

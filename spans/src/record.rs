@@ -27,5 +27,5 @@ pub use self::header::{Header, KeepReason};
 pub use self::limits::{Conventions, SpanLimits};
 pub(crate) use self::memory::split;
 pub use self::memory::{Memory, MemoryView};
-pub use self::span::{Detail, Ending, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};
+pub use self::span::{Detail, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};
 pub use self::view::SpanView;

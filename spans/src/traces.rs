@@ -232,7 +232,7 @@ impl Traces {
     ) -> bool {
         // Wait before taking any lock, because a worker may need that lock to free space.
         queue.wait_for_space(Patience::Full);
-        let is_root = record.is_local_root();
+        let is_root = record.is_local_root;
         let Some(slot) = self.slot(trace.slot) else { return queue.push_span(header(), record, body) };
         let mut gathered = lock(&slot.gathered);
         // Nothing gathers after the shutdown: `closed` was set before all slots were emptied under

@@ -74,3 +74,10 @@ pub enum Weighing {
     /// The weight of the lower threshold.
     Always,
 }
+
+impl Weighing {
+    /// Whether a trace may get this threshold.
+    pub(crate) fn allows(self, threshold: Threshold) -> bool {
+        self == Weighing::Always || self == Weighing::IfCertain && threshold == Threshold::ALWAYS
+    }
+}

@@ -6,7 +6,7 @@ use tracing_core::span::Id;
 use super::Core;
 use crate::table::{Entry, Fate, HELD, Phase, REMOTE_PARENT, ROOT};
 use astracer_spans::panics::caught;
-use astracer_spans::record::{Body, Ending, Header, KeepReason, Record};
+use astracer_spans::record::{Body, Header, KeepReason, Record};
 use astracer_spans::stats::{Counted, GivenUp, Loss, Tally};
 use astracer_spans::trace_state::State;
 
@@ -111,23 +111,16 @@ impl Core {
     #[inline(always)]
     fn record_of(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> Record {
         let ids = (entry.span_id(), entry.parent());
-        let mut record = Record::new(metadata, ids, entry.began(), self.ending(entry), entry.thread());
+        // As in tracing-opentelemetry, a span ends when it is last exited: its handles may live
+        // longer.
+        let (end, busy) = match entry.last_exit() {
+            0 => (self.ticks(), None),
+            last_exit => (last_exit, self.settings().extras.inactivity.then(|| entry.busy())),
+        };
+        let mut record = Record::new(metadata, ids, (entry.began(), end), busy, entry.thread());
         let flags = entry.flags();
-        if flags & ROOT != 0 {
-            record.set_local_root(flags & REMOTE_PARENT != 0);
-        }
+        record.is_local_root = flags & ROOT != 0;
+        record.parent_is_remote = record.is_local_root && flags & REMOTE_PARENT != 0;
         record
-    }
-
-    /// As in tracing-opentelemetry, a span ends when it is last exited: its handles may live
-    /// longer.
-    #[inline]
-    fn ending(&self, entry: &Entry) -> Ending {
-        match entry.last_exit() {
-            0 => Ending { time: self.ticks(), busy: None },
-            last_exit => {
-                Ending { time: last_exit, busy: self.settings().extras.inactivity.then(|| entry.busy()) }
-            }
-        }
     }
 }

@@ -122,7 +122,7 @@ impl Core {
         (header, record): (impl FnOnce() -> Header, &Record),
         body: Option<&mut Body>,
     ) {
-        let is_plain = body.is_none() && !record.is_local_root() && !std::thread::panicking();
+        let is_plain = body.is_none() && !record.is_local_root && !std::thread::panicking();
         let shared = &*self.shared;
         if is_plain
             && entry.fate() == Fate::Provisional
@@ -142,7 +142,7 @@ impl Core {
         mut body: Option<&mut Body>,
     ) {
         let shared = &*self.shared;
-        let (trace, is_root, at) = (entry.trace(), record.is_local_root(), record.end);
+        let (trace, is_root, at) = (entry.trace(), record.is_local_root, record.end);
         let severity = late.rank(severity_of(body.as_deref()));
         if severity > Severity::Fine {
             shared.traces.mark(trace, severity);

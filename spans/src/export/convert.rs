@@ -149,7 +149,7 @@ impl Converter {
         if let Some(place) = header.kept_by.index() {
             self.add_reason(place, header, record, &mut attributes);
         }
-        if header.is_reweighed && record.is_local_root() {
+        if header.is_reweighed && record.is_local_root {
             describe_again(&header.state, &mut attributes);
         }
         let parent = SpanId::from(record.parent);
@@ -172,7 +172,7 @@ impl Converter {
             links: links.collect(),
             dropped_links: detail.links.cut,
             trace_state: Cow::Borrowed(trace.state),
-            flags: otlp_flags(header.flags, record.parent_is_remote()),
+            flags: otlp_flags(header.flags, record.parent_is_remote),
             ..Span::of(self.source.resource.clone(), self.source.scope.clone())
         }
     }
@@ -192,7 +192,7 @@ impl Converter {
         let count = header.state.threshold().map_or(0.0, Threshold::adjusted_count);
         set(attributes, Attribute::new(ADJUSTED_COUNT, Value::Double(count)));
         let cut = header.cut;
-        if cut > 0 && record.is_local_root() {
+        if cut > 0 && record.is_local_root {
             set(attributes, Attribute::new(SPANS_CUT, Value::Int(cut.into())));
         }
     }

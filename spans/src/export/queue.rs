@@ -137,11 +137,6 @@ const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
 const GATHERED_SPANS_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
-/// An empty batch with capacity for a nearly full batch plus one trace.
-fn fresh() -> Box<Batch> {
-    Box::new(Batch::with_capacity(GATHERED_SPANS_MAX * 3 / 2))
-}
-
 /// A worker's next step.
 #[derive(Debug)]
 pub enum Work {
@@ -289,6 +284,8 @@ impl Queue {
 
     fn gather(&self, add: impl FnOnce(&mut Batch)) -> bool {
         let mut gathered = lock(&self.groups[thread::number() as usize % GROUPS].0);
+        // With capacity for a nearly full batch plus one trace.
+        let fresh = || Box::new(Batch::with_capacity(GATHERED_SPANS_MAX * 3 / 2));
         let batch = gathered.get_or_insert_with(|| lock(&self.spare).pop().unwrap_or_else(fresh));
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)

@@ -12,7 +12,7 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Patience, Queue, Taken, Ticket, WaitError, Work};
 use crate::bounds::{Bounds, WhenQueueFull};
-use crate::record::{Buffer, Ending, Header, Record};
+use crate::record::{Buffer, Header, Record};
 use crate::stats::{Counted, Counters, Loss, Tally};
 use crate::test_callsite::METADATA;
 use crate::trace_state::State;
@@ -65,9 +65,9 @@ impl World {
         let mut buffer = Buffer::default();
         for span in 0..spans {
             let ids = (SpanId::from(span + 1), SpanId::INVALID);
-            let mut record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+            let mut record = Record::new(&METADATA, ids, (1, 2), None, 1);
             if span == 0 {
-                record.set_local_root(false);
+                record.is_local_root = true;
             }
             buffer.append(record, None);
             self.counters.tally(Tally::SpansMade, 1);

@@ -26,11 +26,10 @@ pub trait Upkeep: Send + Sync + Debug {
 
 /// Decides which traces of a batch may be sent: the cap on bytes.
 pub trait Admission: Send + Sync + Debug {
-    /// Whether anything depends on the traces' bytes now. If not, nothing is measured.
-    fn measures(&self) -> bool;
     /// Whether the spans of a trace in this batch may be sent, all or none. `is_late` is true for a
-    /// trace that the head sampler dropped.
-    fn admits(&self, trace_id: TraceId, is_late: bool, bytes: u64) -> bool;
+    /// trace that the head sampler dropped; `bytes` measures the spans, and is called only if
+    /// anything depends on their bytes.
+    fn admits(&self, trace_id: TraceId, is_late: bool, bytes: &dyn Fn() -> u64) -> bool;
 }
 
 /// The state that the exporter's threads share.
@@ -165,8 +164,7 @@ impl Worker {
 
 impl Workers {
     fn admits(&self, trace_id: TraceId, is_late: bool, spans: &[Span<'_>]) -> bool {
-        !self.admission.measures()
-            || self.admission.admits(trace_id, is_late, spans.iter().map(otlp_size).sum::<usize>() as u64)
+        self.admission.admits(trace_id, is_late, &|| spans.iter().map(otlp_size).sum::<usize>() as u64)
     }
 
     fn flush(&self, flush: u64) {
@@ -207,7 +205,7 @@ mod tests {
     use crate::bounds::Bounds;
     use crate::clock::Clock;
     use crate::export::{Extras, Source};
-    use crate::record::{Ending, Header, Record, SpanLimits};
+    use crate::record::{Header, Record, SpanLimits};
     use crate::stats::{Counters, Tally};
     use crate::test_callsite::{BAD, METADATA};
 
@@ -236,12 +234,8 @@ mod tests {
     }
 
     impl Admission for Nothing {
-        fn measures(&self) -> bool {
-            false
-        }
-
-        fn admits(&self, _: TraceId, _: bool, _: u64) -> bool {
-            unreachable!("nothing is measured")
+        fn admits(&self, _: TraceId, _: bool, _: &dyn Fn() -> u64) -> bool {
+            true
         }
     }
 
@@ -264,9 +258,8 @@ mod tests {
         let looks = (Extras::default(), &SpanLimits::default());
         let converter = Converter::new(Clock::default(), looks, source, Arc::new([]));
         for metadata in [&BAD, &METADATA] {
-            let ending = Ending { time: 2, busy: None };
-            let mut record = Record::new(metadata, (SpanId::from(1), SpanId::INVALID), 1, ending, 1);
-            record.set_local_root(false);
+            let mut record = Record::new(metadata, (SpanId::from(1), SpanId::INVALID), (1, 2), None, 1);
+            record.is_local_root = true;
             let header = Header {
                 trace_id: TraceId::from(1),
                 flags: TraceFlags::SAMPLED,

@@ -27,7 +27,7 @@ impl LateTraces {
         count: impl FnOnce(bool),
     ) -> bool {
         let counted = record.counted();
-        let (trace_id, is_root) = (header.trace_id, record.is_local_root());
+        let (trace_id, is_root) = (header.trace_id, record.is_local_root);
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
         let may_follow = |by: KeepReason, key| match by.policy_index() {
             Some(policy) => self.sampler().may_follow(policy, key, bytes as u64, now),

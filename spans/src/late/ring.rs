@@ -360,7 +360,7 @@ impl Ring {
         let at = latest_of(&|kept| kept.part == part)
             .or_else(|| if place.is_none() { latest_of(&|_| true) } else { None });
         if let Some(kept) = at.and_then(|at| kept.get_mut(at)) {
-            let (is_root, is_full) = (record.is_local_root(), kept.spans >= Tail::TRACE_SPANS_MAX);
+            let (is_root, is_full) = (record.is_local_root, kept.spans >= Tail::TRACE_SPANS_MAX);
             // The root reports the number of missing spans, so it follows in any case.
             if (is_full || !may_follow(kept.by, kept.key)) && !is_root {
                 kept.cut = kept.cut.saturating_add(1);
@@ -374,7 +374,7 @@ impl Ring {
         let Some((at, row)) = place else { return (None, GONE) };
         let Some(trace) = row.held[at].as_deref_mut() else { return (None, GONE) };
         let key = Some(trace.key);
-        if severity <= trace.severity && !record.is_local_root() {
+        if severity <= trace.severity && !record.is_local_root {
             if trace.is_full(bytes_max, record) {
                 trace.header.cut_some(1);
                 return (key, LateSpan::GivenUp(GivenUp::Cut));
@@ -403,7 +403,7 @@ fn remember<T>(list: &mut VecDeque<T>, last: T) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::record::{Ending, Header};
+    use crate::record::Header;
     use crate::test_callsite::METADATA;
     use crate::traces::HELD_BYTES;
     use opentelemetry::SpanId;
@@ -476,8 +476,7 @@ mod tests {
         assert!(ring.grow(&mut held.reservation, HELD_BYTES));
         hold(&ring, held, 1);
         for number in 1..1_000_u64 {
-            let ending = Ending { time: 2, busy: None };
-            let record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), 1, ending, 1);
+            let record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), (1, 2), None, 1);
             let (_, late) = ring.end_late(
                 (TraceId::from(1_u128), TraceRef::NONE),
                 (&record, None),

@@ -63,7 +63,7 @@ impl<'a> TailSpan<'a> {
 
     /// Whether the span is the local root.
     pub fn is_local_root(&self) -> bool {
-        self.span.record.is_local_root()
+        self.span.record.is_local_root
     }
 
     /// Whether the span's status is an error.

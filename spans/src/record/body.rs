@@ -72,13 +72,8 @@ impl Body {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         match spare {
             Some(body) if body.reservation.is_of(budget) => body,
-            _ => Self::fresh(budget),
+            _ => Box::new(Body { reservation: Reservation::of(budget), ..Body::default() }),
         }
-    }
-
-    #[cold]
-    fn fresh(budget: &Arc<MemoryBudget>) -> Box<Body> {
-        Box::new(Body { reservation: Reservation::of(budget), ..Body::default() })
     }
 
     /// Keeps a body's memory for another span of this thread. No user code runs, because values
@@ -417,12 +412,9 @@ impl Body {
         let count = given.min(limits.attributes_per_event);
         let kept = attributes.into_iter().take(count as usize);
         let kept: Vec<_> = kept.map(|attribute| cut(attribute, limits.text_length)).collect();
-        let name: Cow<'static, str> = match name {
-            Cow::Borrowed(name) => Cow::Borrowed(cut_text(name, limits.name_length())),
-            Cow::Owned(name) => Cow::Owned(cut_text(&name, limits.name_length()).to_owned()),
-        };
+        let length = cut_text(&name, limits.name_length()).len();
         let kept_bytes = |kept: &KeyValue| size_of::<Attribute>() + size_of::<KeyValue>() + bytes_of(kept);
-        let bytes = size_of::<Event>() + name.len() + kept.iter().map(kept_bytes).sum::<usize>();
+        let bytes = size_of::<Event>() + length + kept.iter().map(kept_bytes).sum::<usize>();
         if self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits) {
             return self.detail.events.cut_some(1);
         }
@@ -432,10 +424,10 @@ impl Body {
             self.event_attributes.push(kept);
         }
         let name = match name {
-            Cow::Borrowed(name) => EventName::Static(name),
+            Cow::Borrowed(name) => EventName::Static(&name[..length]),
             Cow::Owned(name) => {
-                self.owned += name.len();
-                EventName::Owned(name.into_boxed_str())
+                self.owned += length;
+                EventName::Owned(name[..length].into())
             }
         };
         let (metadata, log) = (None, LogOrigin::default());

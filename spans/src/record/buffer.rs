@@ -142,7 +142,7 @@ impl Buffer {
         if body.detail.is_none() {
             return;
         }
-        record.set_has_detail();
+        record.has_detail = true;
         self.details.push(std::mem::take(&mut body.detail).map(|text| at.text(text)));
         if !body.events.is_empty() {
             self.events.extend(body.events.drain(..).map(|event| event.map(|text| at.text(text))));

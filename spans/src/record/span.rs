@@ -85,7 +85,9 @@ pub struct Record {
     /// The number of the thread on which the span began.
     pub thread: u32,
     pub attributes: Count,
-    flags: u32,
+    pub is_local_root: bool,
+    pub parent_is_remote: bool,
+    pub has_detail: bool,
 }
 
 // Smaller on some 32-bit machines.
@@ -94,25 +96,15 @@ const _: () = assert!(size_of::<Record>() <= 64);
 /// A number of ticks longer than any span.
 const NEVER_ENTERED: Ticks = Ticks::MAX;
 
-const LOCAL_ROOT: u32 = 1;
-const REMOTE_PARENT: u32 = 2;
-const HAS_DETAIL: u32 = 4;
-
-/// The final measurements of a span.
-#[derive(Clone, Copy, Debug)]
-pub struct Ending {
-    pub time: Ticks,
-    /// Ticks during which at least one thread was inside; `None` if the span was never entered.
-    pub busy: Option<Ticks>,
-}
-
 impl Record {
+    /// `busy` is the time during which at least one thread was inside; `None` if the span was never
+    /// entered.
     #[inline]
     pub fn new(
         metadata: &'static Metadata<'static>,
         (span_id, parent): (SpanId, SpanId),
-        start: Ticks,
-        ending: Ending,
+        (start, end): (Ticks, Ticks),
+        busy: Option<Ticks>,
         thread: u32,
     ) -> Self {
         Record {
@@ -120,47 +112,25 @@ impl Record {
             parent,
             metadata,
             start,
-            end: ending.time,
-            busy: ending.busy.unwrap_or(NEVER_ENTERED),
+            end,
+            busy: busy.unwrap_or(NEVER_ENTERED),
             thread,
             attributes: Count::default(),
-            flags: 0,
+            is_local_root: false,
+            parent_is_remote: false,
+            has_detail: false,
         }
-    }
-
-    #[inline]
-    pub fn set_local_root(&mut self, remote_parent: bool) {
-        self.flags |= LOCAL_ROOT | if remote_parent { REMOTE_PARENT } else { 0 };
     }
 
     /// Counts this span.
     pub fn counted(&self) -> Counted {
-        Counted { spans: 1, roots: u64::from(self.is_local_root()), calls: 0.0 }
+        Counted { spans: 1, roots: u64::from(self.is_local_root), calls: 0.0 }
     }
 
     /// Counts these spans.
     pub fn count(records: &[Record]) -> Counted {
-        let roots = records.iter().filter(|record| record.is_local_root()).count();
+        let roots = records.iter().filter(|record| record.is_local_root).count();
         Counted { spans: records.len() as u64, roots: roots as u64, calls: 0.0 }
-    }
-
-    #[inline]
-    pub fn is_local_root(&self) -> bool {
-        self.flags & LOCAL_ROOT != 0
-    }
-
-    pub fn parent_is_remote(&self) -> bool {
-        self.flags & REMOTE_PARENT != 0
-    }
-
-    #[inline]
-    pub fn set_has_detail(&mut self) {
-        self.flags |= HAS_DETAIL;
-    }
-
-    #[inline]
-    pub fn has_detail(&self) -> bool {
-        self.flags & HAS_DETAIL != 0
     }
 
     /// The time during which a thread was inside, and the rest of the time from the start to the

@@ -23,7 +23,7 @@ impl<'a> TraceView<'a> {
     pub fn spans(self) -> impl Iterator<Item = SpanView<'a>> {
         let mut rest = self;
         self.records.iter().map(move |record| {
-            let detail = split(&mut rest.details, record.has_detail().into()).first();
+            let detail = split(&mut rest.details, record.has_detail.into()).first();
             let detail = detail.unwrap_or(&Detail::NONE);
             let events = split(&mut rest.events, detail.events.held as usize);
             let count = events.iter().map(|event| event.count as usize).sum();

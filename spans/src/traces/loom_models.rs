@@ -8,7 +8,6 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 use super::*;
 use crate::bounds::Bounds;
 use crate::export::Work;
-use crate::record::Ending;
 use crate::stats::Counters;
 use crate::test_callsite::METADATA;
 
@@ -23,9 +22,9 @@ fn header(id: u64) -> Header {
 
 fn record(id: u64) -> Record {
     let ids = (SpanId::from(id), SpanId::INVALID);
-    let mut record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+    let mut record = Record::new(&METADATA, ids, (1, 2), None, 1);
     if id % 10 == 0 {
-        record.set_local_root(false);
+        record.is_local_root = true;
     }
     record
 }
@@ -54,7 +53,7 @@ impl Model {
     /// Ends a span of a provisional trace. Returns the outcome.
     fn end_provisional(&self, trace: TraceRef, id: u64) -> EndedSpan {
         let record = record(id);
-        if !record.is_local_root() && self.traces.gather(trace, &record, &self.queue) {
+        if !record.is_local_root && self.traces.gather(trace, &record, &self.queue) {
             return EndedSpan::Gathered;
         }
         let unbounded: (_, Grow<'_>) = (usize::MAX, &|_, _, _| true);

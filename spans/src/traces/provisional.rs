@@ -171,7 +171,7 @@ impl Traces {
         let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
         // After the shutdown no span is collected: see `end_span`.
-        let is_root = record.is_local_root();
+        let is_root = record.is_local_root;
         let is_own = slot.turn.load(Ordering::Relaxed) == trace.turn;
         if !is_own || queue.is_closed() {
             // A root that was decided during the shutdown may have taken its slot after the other

@@ -104,7 +104,7 @@ impl ProvisionalTrace {
 
     /// The local root, if it has ended: an old trace leaves its slot while its root is still open.
     pub fn root(&self) -> Option<SpanId> {
-        let root = self.buffer.records.iter().rev().find(|record| record.is_local_root());
+        let root = self.buffer.records.iter().rev().find(|record| record.is_local_root);
         root.map(|root| root.span_id)
     }
 
@@ -112,7 +112,7 @@ impl ProvisionalTrace {
     pub fn is_full(&self, bytes_max: usize, record: &Record) -> bool {
         let is_full =
             self.buffer.records.len() >= Tail::TRACE_SPANS_MAX || self.buffer.bytes_used() >= bytes_max;
-        is_full && !record.is_local_root()
+        is_full && !record.is_local_root
     }
 
     /// The bytes that the trace needs with one more span.

@@ -4,7 +4,7 @@ use loom::thread;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
-use crate::record::{Ending, KeepReason};
+use crate::record::KeepReason;
 use crate::test_callsite::METADATA;
 
 fn queue() -> loom::sync::Arc<Queue> {
@@ -22,7 +22,7 @@ fn push(queue: &Queue) {
         cut: 0,
     };
     let ids = (SpanId::from(1), SpanId::INVALID);
-    let record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+    let record = Record::new(&METADATA, ids, (1, 2), None, 1);
     queue.push_span(header, record, None);
 }
 

@@ -5,7 +5,7 @@ use loom::thread;
 use opentelemetry::SpanId;
 
 use super::*;
-use crate::record::{Ending, Header};
+use crate::record::Header;
 use crate::test_callsite::METADATA;
 
 const HOLD: Ticks = 10;
@@ -15,7 +15,7 @@ fn trace() -> TraceId {
 }
 
 fn record(id: u64) -> Record {
-    Record::new(&METADATA, (SpanId::from(id), SpanId::INVALID), 1, Ending { time: 2, busy: None }, 1)
+    Record::new(&METADATA, (SpanId::from(id), SpanId::INVALID), (1, 2), None, 1)
 }
 
 /// A trace of one span, with capacity for more.
