@@ -17,7 +17,6 @@
 mod announcement;
 mod late_spans;
 mod own_policy;
-mod policy_view;
 mod ring;
 mod shape;
 mod status;
@@ -32,8 +31,8 @@ use astracer_samplers::{Allowance, Meter, Nanos, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
 pub use self::announcement::{Announcement, Announcements};
+use self::own_policy::PolicyView;
 pub use self::own_policy::{Function, OwnPolicy};
-use self::policy_view::PolicyView;
 use self::ring::{Ring, SHARDS, WayOut};
 use self::status::TraceStatus;
 pub use self::troubled::Troubled;

@@ -15,12 +15,11 @@ mod header;
 mod limits;
 mod memory;
 mod span;
-mod view;
 
 pub use self::attribute::{Attribute, ERROR, Value, is_error};
 pub use self::batch::Batch;
 pub use self::body::Body;
-pub use self::buffer::{Buffer, TraceView};
+pub use self::buffer::{Buffer, SpanView, TraceView};
 pub use self::event::{Event, EventName, EventTime};
 pub use self::fields::Fields;
 pub use self::header::{Header, KeepReason};
@@ -28,4 +27,3 @@ pub use self::limits::{Conventions, SpanLimits};
 pub(crate) use self::memory::split;
 pub use self::memory::{Memory, MemoryView};
 pub use self::span::{Detail, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};
-pub use self::view::SpanView;

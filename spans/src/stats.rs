@@ -201,10 +201,7 @@ const OWN_SHARES: usize = 112;
 const COMMON_SHARES: usize = 16;
 
 #[derive(Debug)]
-struct Shares {
-    own: Box<[Share]>,
-    common: Box<[Share]>,
-}
+struct Shares(Box<[Share; OWN_SHARES + COMMON_SHARES]>);
 
 /// By [`Tally`]. A count may wrap: a span counted on one thread may be subtracted again on another.
 /// The sum over all shares is still right.
@@ -214,8 +211,7 @@ struct Share([AtomicU64; Tally::WithoutSlot as usize + 1]);
 
 impl Default for Shares {
     fn default() -> Self {
-        let shares = |count| (0..count).map(|_| Share::default()).collect();
-        Shares { own: shares(OWN_SHARES), common: shares(COMMON_SHARES) }
+        Shares(Box::new(std::array::from_fn(|_| Share::default())))
     }
 }
 
@@ -224,11 +220,12 @@ impl Counters {
     #[inline]
     pub fn tally(&self, of: Tally, more: u64) {
         let number = thread::number() as usize;
-        if let Some(Share(counts)) = self.shares.own.get(number) {
+        if number < OWN_SHARES {
             // This thread is the only writer, so no read-modify-write is needed.
-            let count = &counts[of as usize];
+            let count = &self.shares.0[number].0[of as usize];
             count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-        } else if let Some(Share(counts)) = self.shares.common.get(number % COMMON_SHARES) {
+        } else {
+            let Share(counts) = &self.shares.0[OWN_SHARES + number % COMMON_SHARES];
             counts[of as usize].fetch_add(more, Ordering::Relaxed);
         }
     }
@@ -239,8 +236,8 @@ impl Counters {
     }
 
     pub fn tallied(&self, of: Tally) -> u64 {
-        let shares = self.shares.own.iter().chain(&self.shares.common);
-        shares.fold(0, |sum, Share(counts)| sum.wrapping_add(counts[of as usize].load(Ordering::Relaxed)))
+        let counts = self.shares.0.iter().map(|Share(counts)| counts[of as usize].load(Ordering::Relaxed));
+        counts.fold(0, u64::wrapping_add)
     }
 
     /// Counts ended spans as lost.

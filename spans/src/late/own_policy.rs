@@ -1,13 +1,19 @@
-//! Policies that are functions supplied by the user. They run with no lock held, panics are caught,
-//! and a function that panics or is slow too often is switched off.
+//! Policies that are functions supplied by the user, and a trace as all policies see it. The
+//! functions run with no lock held, panics are caught, and a function that panics or is slow too
+//! often is switched off.
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use astracer_model::Value;
+use astracer_samplers::Nanos;
+use astracer_samplers::tail::{KeyNumber, Trace, Value as TailValue, View};
+
 use super::view::TailTrace;
 use crate::clock::Clock;
 use crate::panics::{caught, warn};
+use crate::record::TraceView;
 use crate::reentry::ReentryGuard;
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
@@ -95,3 +101,44 @@ impl OwnPolicy {
 
 // Whether this thread is running a policy function.
 thread_local!(static IN_POLICY: Cell<bool> = const { Cell::new(false) });
+
+/// A trace, with the user's functions that may want to keep it.
+pub(super) struct PolicyView<'a> {
+    pub(super) trace: TailTrace<'a>,
+    pub(super) own: &'a [OwnPolicy],
+}
+
+impl PolicyView<'_> {
+    /// The trace, to be submitted to the policies with this key.
+    pub(super) fn submitted(&self, key: KeyNumber, now: Nanos, (shape, bytes): (u64, usize)) -> Trace<'_> {
+        Trace {
+            key,
+            now,
+            duration: Nanos::new(self.trace.nanos),
+            severity: self.trace.severity,
+            shape,
+            bytes: bytes as u64,
+            view: self,
+        }
+    }
+}
+
+impl View for PolicyView<'_> {
+    fn any_attribute(&self, name: &str, test: &mut dyn FnMut(TailValue<'_>) -> bool) -> bool {
+        let TraceView { attributes, memory, .. } = self.trace.spans;
+        attributes.iter().filter(|attribute| attribute.is_named(name, memory)).any(
+            |attribute| match attribute.model_value(memory) {
+                Value::Bool(value) => test(TailValue::Bool(value)),
+                Value::Int(value) => test(TailValue::Int(value)),
+                Value::Double(value) => test(TailValue::Float(value)),
+                Value::String(text) => test(TailValue::Text(&text)),
+                _ => false,
+            },
+        )
+    }
+
+    fn own(&self, name: &str) -> bool {
+        let own = self.own.iter().find(|own| own.name == name);
+        own.is_some_and(|own| own.wants(&self.trace, self.trace.clock))
+    }
+}
