@@ -10,10 +10,6 @@
 //! Propagation does not change: the flag stays "not sampled", and other processes act as if the
 //! trace were not recorded.
 
-// The lists hold boxes so that a trace moves between lists and threads by its address, not its
-// contents.
-#![allow(clippy::vec_box)]
-
 mod announcement;
 mod late_spans;
 mod own_policy;
@@ -49,8 +45,7 @@ use crate::thread;
 use crate::traces::{HELD_BYTES, ProvisionalTrace, TraceRef, Traces};
 use crate::weight::{self, Weighing};
 
-/// Submits provisional traces to the policies, and holds the unwanted ones in the ring. One per
-/// builder.
+/// Submits provisional traces to the policies, and holds the unwanted ones in the ring.
 #[derive(Debug)]
 pub struct LateTraces {
     sampler: Arc<TailSampler>,
@@ -58,11 +53,8 @@ pub struct LateTraces {
     ring: Ring,
     clock: Clock,
     queue: Arc<Queue>,
-    /// Whether given-up traces are remembered for explanations.
     explains: bool,
-    /// Whether a policy needs call-tree shapes.
     is_shaped: bool,
-    /// Whether a policy keeps traces for a warning in them.
     wants_warnings: bool,
     /// Whether a policy decides by outcome alone, so that traces may get weights.
     pub weighs: bool,
@@ -72,7 +64,6 @@ pub struct LateTraces {
     pub troubled: Troubled,
     callers: Meter,
     callers_rate: Option<Allowance>,
-    /// Set once the service was warned that another SDK records some roots.
     warned_elsewhere: AtomicBool,
 }
 
@@ -94,7 +85,6 @@ pub struct RootEnd {
     pub now: Nanos,
     /// The root's duration in nanoseconds.
     pub nanos: u64,
-    /// The weight that the trace may get.
     pub weighing: Weighing,
 }
 
@@ -201,7 +191,6 @@ impl LateTraces {
         }
     }
 
-    /// Ends a recorded trace: exports it or gives it up. It is in no slot and not in the ring.
     fn settle(&self, mut trace: Box<ProvisionalTrace>, way_out: WayOut, patience: Patience) {
         if trace.is_held {
             self.queue.counters.not_held(trace.counted);
@@ -223,11 +212,9 @@ impl LateTraces {
         self.settle(trace, WayOut::GivenUp(reason), Patience::None);
     }
 
-    /// Submits a trace to the policies. The service's own functions may take any time, so they run
-    /// only if `has_time`.
-    ///
-    /// Returns the policy that keeps the trace. Also returns the threshold with which policies that
-    /// decide by outcome keep such traces, if this one's randomness reaches it.
+    /// Returns the policy that keeps the trace, and the threshold with which policies that decide
+    /// by outcome keep such traces, if this one's randomness reaches it. The service's own
+    /// functions may take any time, so they run only if `has_time`.
     fn decide(
         &self,
         trace: &mut ProvisionalTrace,
@@ -295,8 +282,7 @@ impl LateTraces {
         }
     }
 
-    /// Offers a kept trace, kept by the head sampler or late, as an exemplar of its root's
-    /// duration.
+    /// Offers a trace, kept by the head sampler or late, as an exemplar of its root's duration.
     pub fn note_kept(&self, key: KeyNumber, root: (TraceId, SpanId), (began, nanos): (Ticks, u64)) {
         let since_1970 = self.clock.date(began).duration_since(UNIX_EPOCH).unwrap_or_default();
         let since_1970 = since_1970.saturating_add(Duration::from_nanos(nanos));
@@ -310,7 +296,6 @@ impl LateTraces {
         self.sampler().note_kept(key, thread::number() as usize, exemplar, now);
     }
 
-    /// Exports a trace, with its reason and its threshold if it has a true one.
     fn export(
         &self,
         trace: &mut ProvisionalTrace,
@@ -338,7 +323,6 @@ impl LateTraces {
         }
     }
 
-    /// Grows `reservation`, evicting the oldest traces of the lowest value if necessary.
     pub fn grow(
         &self,
         reservation: &mut Reservation,
@@ -377,7 +361,6 @@ impl LateTraces {
         }
     }
 
-    /// Closes the ring: it holds no further traces.
     pub fn close(&self) {
         self.ring.close();
     }
@@ -391,11 +374,10 @@ impl LateTraces {
         });
     }
 
-    /// Exports the recorded parts of a trace, including those that end later. Returns true if at
-    /// least one part was recorded already.
+    /// Exports the recorded parts of a trace (several local roots may share its id), including
+    /// those that end later. Returns whether a part was recorded already.
     pub fn keep(&self, trace_id: TraceId, by: KeepReason) -> bool {
         let mut found = false;
-        // Several local roots may share the trace id.
         while let Some(trace) = self.ring.take(trace_id, by, self.clock.ticks(), !found) {
             self.settle(trace, WayOut::Kept(by, None), Patience::Full);
             found = true;
@@ -448,7 +430,6 @@ impl LateTraces {
         }
     }
 
-    /// Takes a slot to record a dropped trace.
     pub fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
         let trace = traces.take_provisional(began, key);
         if trace == TraceRef::NONE {

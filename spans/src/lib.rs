@@ -18,6 +18,7 @@
 //! The public types are those that `astracer-sdk` needs. It re-exports the ones that users see.
 
 #![allow(missing_docs, reason = "for astracer-sdk alone, which documents the types that users see")]
+#![allow(clippy::vec_box, reason = "what moves between lists and threads does so by its address")]
 
 pub mod bounds;
 pub mod clock;

@@ -121,9 +121,7 @@ pub enum Tally {
     RootsKept,
     ParentsDropped,
     ParentsKept,
-    /// Taken back if the span's trace is still to be decided.
     SpansMade,
-    /// Spans of kept traces that have ended.
     SpansEnded,
     TracesMade,
     Refusals,
@@ -230,7 +228,6 @@ impl Counters {
         }
     }
 
-    /// Takes back one that was counted.
     pub fn untally(&self, of: Tally) {
         self.tally(of, 1u64.wrapping_neg());
     }
@@ -240,7 +237,6 @@ impl Counters {
         counts.fold(0, u64::wrapping_add)
     }
 
-    /// Counts ended spans as lost.
     pub fn lose(&self, loss: Loss, counted: Counted) {
         self.lost[loss as usize].add(counted);
         self.calls_lost.fetch_add((counted.calls * 1e3) as u64, Ordering::Relaxed);
@@ -250,7 +246,6 @@ impl Counters {
         self.exported.add(counted);
     }
 
-    /// Counts spans of a recorded trace as given up.
     pub fn give_up(&self, reason: GivenUp, counted: Counted) {
         self.given_up[reason as usize].add(counted);
     }

@@ -9,12 +9,12 @@
 //! The fields of a slot are written by:
 //!
 //! - `turn`: the holder of the slot's lock;
-//! - `opened`: the thread that takes the slot from the free list, after writing its marks; set to 0
-//!   by the thread that ends the turn, under the lock;
+//! - `opened`, the start of the trace: the thread that takes the slot from the free list, after
+//!   writing its marks; set to 0 by the thread that ends the turn, under the lock;
 //! - `gathered`: the holder of the lock, after comparing the turn;
-//! - `marks`: the thread that takes the slot for a provisional trace; then any thread, by
-//!   compare-exchange with the turn;
-//! - `key`: the thread that takes the slot for a provisional trace.
+//! - `marks` (see [`provisional`]): the thread that takes the slot for a provisional trace; then
+//!   any thread, by compare-exchange with the turn;
+//! - `key`, the root's: the thread that takes the slot for a provisional trace.
 
 mod provisional;
 mod provisional_trace;
@@ -56,19 +56,14 @@ impl TraceRef {
 #[derive(Debug, Default)]
 struct Slot {
     turn: AtomicU32,
-    /// The start of the trace; 0 if the slot is free.
     opened: AtomicU64,
-    /// See [`provisional`].
     marks: AtomicU64,
-    /// The root's key, for a provisional trace.
     key: AtomicU32,
     gathered: Mutex<Gathered>,
 }
 
-/// Ended spans of a trace.
 #[derive(Debug, Default)]
 struct Gathered {
-    /// Set with the first span.
     header: Option<Header>,
     buffer: Buffer,
     /// The bytes that `buffer` may grow to before it must reserve more.
@@ -109,7 +104,6 @@ impl Gathered {
         bytes <= self.reservation.bytes() || self.reservation.grow_to(bytes, Use::Ended)
     }
 
-    /// Queues a part of the trace, whose root is still open.
     fn leave_in_part(&mut self, queue: &Queue) {
         self.is_in_part |= self.header.is_some();
         self.leave(queue);
@@ -126,14 +120,11 @@ impl Gathered {
 /// contending.
 #[derive(Debug)]
 pub struct Traces {
-    /// Allocated when first needed.
     chunks: Box<[OnceLock<Box<[Slot; CHUNK]>>]>,
     slots_max: u32,
-    /// The number of slots that were ever used.
     used: AtomicU32,
     free: [FreeList; LISTS],
     budget: Arc<MemoryBudget>,
-    /// Slots of provisional traces.
     provisional: AtomicU32,
     /// The position in the round-robin search for an open provisional trace to give up.
     looked_at: AtomicU32,
@@ -188,7 +179,7 @@ impl Traces {
         mark(slot, turn);
         // Release, paired with the Acquire loads of `opened`: a thread that sees the slot as opened
         // also sees its marks. A root that is decided late may already be old, so that
-        // [`Traces::take_old`] looks at its slot at once.
+        // [`Traces::expire`] looks at its slot at once.
         slot.opened.store(now.max(1), Ordering::Release);
         TraceRef { slot: number, turn }
     }

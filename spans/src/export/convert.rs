@@ -35,7 +35,6 @@ impl Default for Extras {
     }
 }
 
-/// Converts traces. Each of the exporter's threads has its own.
 #[derive(Debug)]
 pub struct Converter {
     /// Compare the clocks before converting traces whose spans have ended by now.
@@ -43,8 +42,7 @@ pub struct Converter {
     extras: Extras,
     attributes_max: usize,
     pub(super) source: Source,
-    /// The names of the reasons for late keeping, by
-    /// [`KeepReason::index`](crate::record::KeepReason::index).
+    /// By [`KeepReason::index`](crate::record::KeepReason::index).
     reasons: Arc<[Box<str>]>,
 }
 
@@ -58,7 +56,6 @@ pub struct Source {
 /// The name and the version of the scope of spans if the service sets none.
 pub const OWN_SCOPE: (&str, &str) = ("astracer", env!("CARGO_PKG_VERSION"));
 
-/// The scope of spans if the service sets none.
 pub fn own_scope() -> Scope {
     let (name, version) = OWN_SCOPE;
     Scope { name: name.to_owned(), version: version.to_owned(), ..Scope::default() }
@@ -68,7 +65,6 @@ pub fn own_scope() -> Scope {
 #[derive(Debug, Default)]
 pub struct Texts {
     threads: ThreadNames,
-    /// The trace state of each trace.
     states: Vec<String>,
 }
 
@@ -88,7 +84,6 @@ impl Texts {
     }
 }
 
-/// A trace during its conversion.
 #[derive(Clone, Copy)]
 struct Trace<'a> {
     header: &'a Header,
@@ -288,8 +283,7 @@ impl Converter {
     }
 }
 
-/// The attributes by which a root describes its decision, if it has them, after the trace's
-/// threshold changed.
+/// Corrects the attributes by which a root describes its decision, if it has them.
 fn describe_again(state: &State, attributes: &mut [Attribute<'_>]) {
     let Some(threshold) = state.threshold() else { return };
     for attribute in attributes {
@@ -308,7 +302,6 @@ const PARAM: &str = "sampler.param";
 /// OTEP 170.
 const REASON: &str = "sampling.reason";
 const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
-/// The number of spans that were cut from such a trace because it was too large.
 const SPANS_CUT: &str = "sampling.spans_cut";
 
 /// The most attributes that we add to a span of the head sampler, and to an event, so that the list
@@ -316,7 +309,6 @@ const SPANS_CUT: &str = "sampling.spans_cut";
 const ADDED_TO_SPANS: usize = 9;
 const ADDED_TO_EVENTS: usize = 5;
 
-/// A source file, a module and a line.
 type Location<'a> = (Option<&'a str>, Option<&'a str>, Option<i64>);
 
 #[inline]
@@ -337,8 +329,7 @@ fn add_location<'a>((file, module, line): Location<'a>, mut add: impl FnMut(&'st
     }
 }
 
-/// Whether the user set an attribute of this name. A linear search, because few spans have many
-/// attributes.
+/// A linear search, because few spans have many attributes.
 #[inline]
 fn has(given: &[Attribute<'_>], key: &str) -> bool {
     given.iter().any(|known| known.key == key)

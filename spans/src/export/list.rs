@@ -1,8 +1,5 @@
 //! The batches that wait for a worker, in the order of their numbers.
 
-// A batch moves between threads by its address, not by its contents.
-#![allow(clippy::vec_box)]
-
 use std::collections::VecDeque;
 
 use crate::record::Batch;
@@ -40,7 +37,6 @@ impl List {
         batches
     }
 
-    /// The lowest number in the list.
     pub(super) fn first_number(&self) -> Option<u64> {
         Some(self.batches.front()?.number)
     }

@@ -25,9 +25,6 @@
 //!
 //! Several workers take turns to wait for work (`is_led`); only the export itself is concurrent.
 
-// A batch moves between threads by its address, not by its contents.
-#![allow(clippy::vec_box)]
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,9 +53,7 @@ pub struct Queue {
     traces: AtomicUsize,
     /// A worker sleeps until there is any work, so batches are passed on at once.
     eager: AtomicBool,
-    /// The queue accepts no more traces.
     closed: AtomicBool,
-    /// Empty batches for reuse.
     spare: Mutex<Vec<Box<Batch>>>,
     /// The leading worker waits here.
     work: Condvar,
@@ -77,14 +72,10 @@ struct State {
     list: List,
     /// The number for the next batch.
     next_number: u64,
-    /// Exports in flight.
     in_flight: Vec<InFlight>,
-    /// When the groups were last collected, if they were.
     collected: Option<Instant>,
     wake_on: WakeOn,
-    /// A worker is waiting for work, or taking it.
     is_led: bool,
-    /// The number of the service's threads that wait for space.
     blocked: usize,
     /// Requested flushes that no worker has taken, in order. The worker exports every batch below
     /// these numbers without waiting for more spans.
@@ -93,7 +84,6 @@ struct State {
     flush_done: u64,
     ended: bool,
     heartbeats: Heartbeats,
-    /// The deadline of the shutdown, if it has one.
     deadline: Option<Instant>,
     /// The deadline has passed: the rest is lost.
     abandoned: bool,
@@ -137,14 +127,11 @@ const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
 const GATHERED_SPANS_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
-/// A worker's next step.
 #[derive(Debug)]
 pub enum Work {
-    /// Export this.
     Export(Taken),
     /// Everything below this number was exported or lost: flush the exporter.
     Flush(u64),
-    /// There was no work for a while.
     Idle,
     End,
 }
@@ -154,14 +141,12 @@ pub enum Work {
 pub enum Patience {
     /// As long as the service's threads may.
     Full,
-    /// At most until this time.
     Until(Instant),
     /// Not at all: the caller may be a worker, and only workers free space.
     None,
 }
 
 impl Patience {
-    /// Whether the deadline, if there is one, has passed.
     pub fn is_over(self) -> bool {
         matches!(self, Patience::Until(end) if Instant::now() >= end)
     }
@@ -187,7 +172,6 @@ impl QueueProgress {
     }
 }
 
-/// The batches of one export.
 #[derive(Debug)]
 pub struct Taken {
     pub batches: Vec<Box<Batch>>,
@@ -226,7 +210,6 @@ impl Queue {
         }
     }
 
-    /// Whether a thread that hands over a trace now would have to wait.
     pub fn makes_wait(&self) -> bool {
         matches!(self.bounds.when_full, WhenQueueFull::Block(_)) && self.is_full()
     }
@@ -350,7 +333,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Numbers a batch and adds it to the list.
     fn enqueue(&self, state: &mut State, mut batch: Box<Batch>) {
         batch.bytes = batch.bytes_held();
         batch.number = state.next_number;
@@ -379,7 +361,6 @@ impl Queue {
         self.eager.store(wake_on == WakeOn::AnySpan, Ordering::Relaxed);
     }
 
-    /// Waits for work, for at most `idle` if there is none.
     pub fn next(&self, idle: Duration) -> Work {
         let mut state = lock(&self.state);
         while state.is_led {
@@ -439,7 +420,6 @@ impl Queue {
         Work::Export(Taken { batches, counted, number })
     }
 
-    /// Moves the groups' batches to the list.
     fn collect(&self) {
         for group in &self.groups {
             let mut gathered = lock(&group.0);
@@ -452,21 +432,18 @@ impl Queue {
         lock(&self.state).collected = Some(Instant::now());
     }
 
-    /// Releases the space of batches that leave the queue.
     pub fn release(&self, batches: &[Box<Batch>]) {
         let bytes = batches.iter().map(|batch| batch.bytes).sum();
         let traces = batches.iter().map(|batch| batch.traces()).sum();
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.traces.fetch_sub(traces, Ordering::Relaxed);
         // A blocked thread checks for space and counts itself as blocked under this lock. The space
-        // was released before the lock is taken here, so that thread either saw the space or is
-        // notified.
+        // was released before, so that thread either saw the space or is notified.
         if lock(&self.state).blocked > 0 {
             self.space.notify_all();
         }
     }
 
-    /// Takes back the memory of batches after their export.
     pub fn recycle(&self, mut batches: Vec<Box<Batch>>) {
         batches.retain(|batch| batch.bytes <= SPARE_BYTES_MAX);
         batches.iter_mut().for_each(|batch| batch.clear());
@@ -478,9 +455,8 @@ impl Queue {
         drop(rest);
     }
 
-    /// Notes that an export is done and its spans are counted. `lost` is how many of them were
-    /// lost, and `error` is why. Returns a flush for the caller to carry out, if this export
-    /// completes one.
+    /// Notes that an export is done and its spans are counted; `lost` of them were lost. Returns a
+    /// flush for the caller to carry out, if this export completes one.
     pub fn exported(&self, number: u64, lost: u64, error: Option<String>) -> Option<u64> {
         let mut state = lock(&self.state);
         state.in_flight.retain(|export| export.number != number);
@@ -508,7 +484,6 @@ impl Queue {
 }
 
 impl State {
-    /// The lowest number that is not exported or lost yet.
     fn outstanding(&self) -> u64 {
         let in_flight = self.in_flight.iter().map(|export| export.number).min();
         let waiting = self.list.first_number();

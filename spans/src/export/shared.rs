@@ -39,7 +39,6 @@ impl SharedDestination {
         }
     }
 
-    /// Makes the counts add up to `spans`.
     fn reconciled(&self, mut report: DeliveryReport, spans: u64) -> DeliveryReport {
         let delivered = report.delivery.accepted.saturating_add(report.delivery.rejected);
         let known = delivered.saturating_add(report.lost.total());
@@ -64,7 +63,6 @@ impl SharedDestination {
         caught(|| question(&*self.destination), |_| T::default())
     }
 
-    /// Returns the reason why exports wait.
     pub fn waiting(&self) -> Option<String> {
         self.ask(|destination| destination.counter().read().waiting.map(|error| error.to_string()))
     }
@@ -141,7 +139,6 @@ pub(super) fn message(report: &DeliveryReport) -> Option<String> {
     report.error.as_ref().map(|error| error.to_string()).or(of_server)
 }
 
-/// The SDK's reason for a destination's failure.
 fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
     match kind {
         ErrorKind::TooLarge => &mut losses.too_large,

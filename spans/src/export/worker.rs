@@ -32,7 +32,6 @@ pub trait Admission: Send + Sync + Debug {
     fn admits(&self, trace_id: TraceId, is_late: bool, bytes: &dyn Fn() -> u64) -> bool;
 }
 
-/// The state that the exporter's threads share.
 #[derive(Debug)]
 pub struct Workers {
     pub queue: Arc<Queue>,
@@ -42,11 +41,9 @@ pub struct Workers {
     pub upkeep: Weak<dyn Upkeep>,
     /// The time for which a worker waits for work before it does the upkeep anyway.
     pub idle: Duration,
-    /// The number of threads that have not ended.
     pub running: AtomicUsize,
 }
 
-/// One of the exporter's threads.
 #[derive(Debug)]
 pub struct Worker {
     pub workers: Arc<Workers>,
@@ -61,7 +58,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_PART: u32 = 10;
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// The time that the exporter may take to shut down, given the time left until the deadline.
 fn time_to_shut_down(left: Option<Duration>) -> Duration {
     left.map_or(SHUTDOWN_TIMEOUT, |left| left - (left / ANSWER_PART).min(ANSWER_MAX))
 }
@@ -146,7 +142,6 @@ impl Worker {
         (spans, refused)
     }
 
-    /// Sends the pending heartbeat, if there is one.
     fn send_heartbeat(&self) {
         let Some(mut spans) = self.workers.queue.take_heartbeat() else { return };
         let all = spans.len() as u64;

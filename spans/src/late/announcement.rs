@@ -9,7 +9,6 @@ use crate::sync::{Mutex, lock};
 /// The number of recent traces that can still be announced; older ones are dropped.
 const REMEMBERED: usize = 64;
 
-/// The traces that were kept late, in order.
 #[derive(Debug, Default)]
 pub struct Announcements(Mutex<Last>);
 
@@ -35,7 +34,6 @@ impl Announcements {
         let last = lock(&self.0);
         let new = last.all.saturating_sub(known);
         let (mut ids, mut others) = (Vec::new(), Vec::new());
-        // The ids of older traces are no longer known.
         let mut unannounced = new.saturating_sub(last.ids.len() as u64);
         for id in last.ids.iter().take(usize::try_from(new).unwrap_or(usize::MAX)) {
             // Several local roots may share the trace's id: name it once, and count it once.

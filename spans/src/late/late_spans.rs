@@ -73,8 +73,7 @@ impl LateTraces {
                     trace.add(record, body);
                     self.queue.counters.held(counted);
                 }
-                // A trace of the head sampler has been exported by now, with its own threshold. So
-                // this one gets none.
+                // No threshold: a trace of the head sampler was exported by now, with its own.
                 let kept = if is_worse || is_root { self.decide(&mut trace, now, true) } else { None };
                 match kept {
                     Some((by, _)) => self.settle(trace, WayOut::Kept(by, None), Patience::Full),

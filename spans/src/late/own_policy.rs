@@ -18,7 +18,6 @@ use crate::reentry::ReentryGuard;
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
 
-/// A policy function supplied by the user.
 pub type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
 
 /// Whether the function wants the trace; `None` if it panicked.
@@ -26,8 +25,7 @@ pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> Option<bool> {
     caught(|| Some(function(trace)), |_| None)
 }
 
-/// The number of faults (panics, and calls longer than [`SLOW_NANOS`]) after which a function is
-/// switched off.
+/// The number of panics and slow calls after which a function is switched off.
 const FAULTS_MAX: u64 = 16;
 /// 10 ms.
 const SLOW_NANOS: u64 = 10_000_000;
@@ -37,7 +35,6 @@ pub struct OwnPolicy {
     function: Function,
     panics: AtomicU64,
     slow: AtomicU64,
-    /// Whether the service was warned that the function is switched off.
     is_warned: AtomicBool,
 }
 
@@ -99,7 +96,6 @@ impl OwnPolicy {
     }
 }
 
-// Whether this thread is running a policy function.
 thread_local!(static IN_POLICY: Cell<bool> = const { Cell::new(false) });
 
 /// A trace, with the user's functions that may want to keep it.
@@ -109,7 +105,6 @@ pub(super) struct PolicyView<'a> {
 }
 
 impl PolicyView<'_> {
-    /// The trace, to be submitted to the policies with this key.
     pub(super) fn submitted(&self, key: KeyNumber, now: Nanos, (shape, bytes): (u64, usize)) -> Trace<'_> {
         Trace {
             key,

@@ -27,19 +27,17 @@ use crate::traces::{ProvisionalTrace, TraceRef};
 /// The end of a provisional trace: the ring holds it no longer, or never did.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WayOut {
-    /// With the trace's threshold, if it has a true one.
     Kept(KeepReason, Option<Threshold>),
     GivenUp(GivenUp),
 }
 
-/// A request for a trace that has not arrived. One by hand (`Handle::keep`)
-/// covers all parts of the trace; one from a caller covers a single part.
+/// A request for a trace that has not arrived. One by hand (`Handle::keep`) covers all parts of the
+/// trace; one from a caller covers a single part.
 #[derive(Clone, Copy, Debug)]
 struct TraceRequest {
     trace_id: TraceId,
     by: KeepReason,
     requested_at: Ticks,
-    /// The number of requests that did not find the trace.
     misses: u64,
 }
 
@@ -62,7 +60,6 @@ struct Shard {
     rows: [Row; 2],
     /// The number of traces that have arrived.
     came: u64,
-    /// The last traces that were kept late.
     kept: VecDeque<KeptTrace>,
     requests: VecDeque<TraceRequest>,
     /// The last traces that were given up, if decisions are explained.
@@ -72,21 +69,18 @@ struct Shard {
 /// The capacity of each of a shard's lists of kept, requested and given-up traces.
 const REMEMBERED: usize = 256;
 pub(super) const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
-/// The number of expired traces that one call takes out of each row: more than one for each
-/// arrival, so that expired traces do not pile up.
+/// Taken out of each row at each arrival: more than one, so that expired traces do not pile up.
 const EXPIRED_AT_ONCE: usize = 4;
 
 /// A point in time: the number of traces that had arrived in each shard.
 pub(super) type Arrivals = [u64; SHARDS];
 
-/// Expired traces.
 pub(super) type Expired = [Option<Box<ProvisionalTrace>>; 2 * EXPIRED_AT_ONCE];
 
 #[derive(Debug)]
 pub(super) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
     pub(super) budget: Arc<MemoryBudget>,
-    /// The time for which traces are held.
     hold: Ticks,
     /// The time for which a request for a trace that has not arrived stays valid.
     request_age_max: Ticks,
@@ -98,13 +92,11 @@ pub(super) struct Ring {
 /// The outcome of ending a span after its trace left the slot.
 #[derive(Debug)]
 pub(super) enum LateSpan {
-    /// The span joined its trace in the ring.
     Held,
     /// The trace was taken out, and the caller has to add the span: it is the root, its severity is
     /// higher than the trace's, or other traces must be evicted for it.
     TakenOut(Box<ProvisionalTrace>),
-    /// The trace was kept, and the span follows it. The number of spans that were cut is for the
-    /// root to report.
+    /// The span follows its kept trace. The root reports the number of spans that were cut.
     Kept(KeepReason, u32),
     GivenUp(GivenUp),
 }
@@ -131,8 +123,7 @@ impl Ring {
         self.hold > 0 && !self.closed.load(Ordering::Relaxed)
     }
 
-    /// Grows a reservation to `bytes`, after binding it to the ring's budget if necessary. `false`
-    /// if the bytes do not fit.
+    /// As [`Reservation::grow_to`], after binding the reservation to the ring's budget.
     pub(super) fn grow(&self, reservation: &mut Reservation, bytes: usize) -> bool {
         if !reservation.is_of(&self.budget) {
             *reservation = Reservation::of(&self.budget);
@@ -213,7 +204,6 @@ impl Ring {
         row.pop_if(|trace| now.abs_diff(trace.ended) >= self.hold)
     }
 
-    /// Takes out all expired traces.
     pub(super) fn expire(&self, now: Ticks) -> Vec<Box<ProvisionalTrace>> {
         let mut out = Vec::new();
         for shard in &self.shards {
@@ -224,8 +214,7 @@ impl Ring {
         out
     }
 
-    /// Takes out the oldest of the lowest-ranked traces, which rank no higher than a trace of this
-    /// severity.
+    /// Takes out the oldest of the lowest traces that rank no higher than this severity.
     pub(super) fn pop_lowest(&self, severity: Severity) -> Option<Box<ProvisionalTrace>> {
         let mut rows = 0..=usize::from(severity > Severity::Fine);
         rows.find_map(|row| self.pop_oldest(row))
@@ -237,8 +226,7 @@ impl Ring {
             let first = |shard: &Mutex<Shard>| lock(shard).rows[row].first().map(|trace| trace.ended);
             let firsts = self.shards.iter().filter_map(|shard| Some((first(shard)?, shard)));
             let (_, shard) = firsts.min_by_key(|(ended, _)| *ended)?;
-            // Another thread may have emptied the row since. The next iteration finds another
-            // shard, or none.
+            // Another thread may have emptied the row since.
             let popped = lock(shard).rows[row].pop_if(|_| true);
             if popped.is_some() {
                 return popped;
@@ -304,7 +292,6 @@ impl Ring {
         None
     }
 
-    /// The traces that have arrived so far.
     pub(super) fn so_far(&self) -> Arrivals {
         std::array::from_fn(|at| lock(&self.shards[at]).came)
     }
@@ -392,7 +379,6 @@ impl Ring {
     }
 }
 
-/// Adds to a list of the last [`REMEMBERED`] items.
 fn remember<T>(list: &mut VecDeque<T>, last: T) {
     if list.len() == REMEMBERED {
         list.pop_front();
@@ -413,7 +399,6 @@ mod tests {
         Box::new(ProvisionalTrace { header, ended: number, ..ProvisionalTrace::default() })
     }
 
-    /// A trace that arrives stays in the ring.
     fn hold(ring: &Ring, trace: Box<ProvisionalTrace>, now: Ticks) {
         ring.hold(trace, false, now).unwrap();
     }
@@ -423,7 +408,6 @@ mod tests {
         TraceId::from((number * SHARDS) as u128)
     }
 
-    /// When all remembered requests are by hand, a caller's request is not remembered.
     #[test]
     fn a_callers_request_does_not_displace_the_services_own() {
         let ring = Ring::new(1 << 20, 10, 10);

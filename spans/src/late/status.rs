@@ -7,7 +7,6 @@ use super::LateTraces;
 use crate::record::KeepReason;
 use crate::stats::GivenUp;
 
-/// A recorded trace that was given up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenUpTrace {
     pub(super) trace_id: TraceId,
@@ -26,7 +25,6 @@ pub(super) enum TraceStatus {
 }
 
 impl LateTraces {
-    /// Remembers a trace that is given up, if decisions are explained.
     pub(super) fn note_given_up(
         &self,
         trace_id: TraceId,
@@ -47,7 +45,6 @@ impl LateTraces {
         }
     }
 
-    /// Explains the status of a recorded trace, if it is one of the last.
     pub fn status(&self, trace_id: TraceId) -> Option<String> {
         Some(match self.ring.status(trace_id)? {
             TraceStatus::Kept(by) => self.kept(by),
@@ -72,7 +69,6 @@ impl LateTraces {
         }
     }
 
-    /// Names a policy and its budget.
     fn policy(&self, by: KeepReason) -> String {
         let rule = by.policy_index().and_then(|index| self.sampler().rules().nth(index));
         let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {

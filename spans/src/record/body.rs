@@ -9,9 +9,6 @@
 //! A body reserves the bytes that it uses from the [`MemoryBudget`] of all open spans, in steps,
 //! before it uses them. A list that grows may hold twice the memory that it uses.
 
-// An entry holds its body in a box, so spare bodies are boxed too.
-#![allow(clippy::vec_box)]
-
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;

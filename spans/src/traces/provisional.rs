@@ -29,14 +29,12 @@ const SEVERITY: u64 = 3;
 /// The outcome of ending a span of a provisional trace.
 #[derive(Debug)]
 pub enum EndedSpan {
-    /// The span was added to its trace.
     Gathered,
     /// These spans were given up: the span alone, because its trace is full or was given up while
     /// it was open, or all spans of its trace.
     GivenUp(Counted, GivenUp),
     /// The trace left its slot before this span ended. Boxed, because few spans are late.
     Late(Box<(Header, Record)>),
-    /// The span is the root, so the trace is complete.
     Whole(Box<ProvisionalTrace>),
 }
 
@@ -104,7 +102,6 @@ impl Traces {
         is_empty
     }
 
-    /// The number of open provisional traces.
     pub fn provisional(&self) -> u32 {
         self.provisional.load(Ordering::Relaxed)
     }
@@ -184,7 +181,6 @@ impl Traces {
         }
         let (severity, counted) = (severity_of(slot.marks_of(trace.turn)), record.counted());
         let buffer = &gathered.buffer;
-        // Sum up the bytes only if memory may have grown.
         let may_grow = body.is_some()
             || buffer.records.len() == buffer.records.capacity()
             || gathered.reservation.bytes() == 0;
@@ -289,7 +285,6 @@ impl Gathered {
             || severity > Severity::Fine && counted.roots > 0
         {
             self.buffer.append(record, body);
-            // Vectors double as they grow.
             self.reservation.grow_to(self.buffer.bytes_held(), Use::Entries);
         } else if severity == Severity::Fine {
             return Some([self.give_up().counted(), counted].into_iter().sum());
@@ -301,7 +296,6 @@ impl Gathered {
         None
     }
 
-    /// Gives up the spans, and all that end later.
     fn give_up(&mut self) -> Buffer {
         self.is_given_up = true;
         self.reservation.shrink_to(0);

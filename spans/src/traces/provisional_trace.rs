@@ -24,7 +24,6 @@ pub struct ProvisionalTrace {
     pub severity: Severity,
     /// The root's start.
     pub opened: Ticks,
-    /// The slot that the trace had.
     pub part: TraceRef,
     /// The trace's spans, and the local roots among them.
     pub counted: Counted,
@@ -34,7 +33,6 @@ pub struct ProvisionalTrace {
     pub ended: Ticks,
     /// The first policy that wanted the trace, if every policy that did had no budget left.
     pub refused_by: Option<KeepReason>,
-    /// Whether the trace was put into the ring, and its spans count as held.
     pub is_held: bool,
     /// The trace's arrival number in its shard, assigned by the ring.
     pub came: u64,
@@ -48,8 +46,6 @@ const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 16 * 1024;
 
 thread_local! {
-    // Boxed, because a trace moves between lists and threads by its address, not its contents.
-    #[allow(clippy::vec_box)]
     static SPARE: RefCell<Vec<Box<ProvisionalTrace>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -75,7 +71,6 @@ impl Default for ProvisionalTrace {
 }
 
 impl ProvisionalTrace {
-    /// An empty trace: one of the thread's spares, if there is one.
     pub fn spare() -> Box<Self> {
         SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
     }
@@ -115,7 +110,6 @@ impl ProvisionalTrace {
         is_full && !record.is_local_root
     }
 
-    /// The bytes that the trace needs with one more span.
     pub fn bytes_with(&self, body: Option<&Body>) -> usize {
         HELD_BYTES + self.buffer.bytes_held() + 2 * size_of::<Record>() + body.map_or(0, Body::bytes)
     }

@@ -16,13 +16,11 @@ pub struct Ticket {
     pub(super) failures: u64,
 }
 
-/// The reason why a flush or shutdown failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitError {
     pub timed_out: bool,
     /// Spans that the caller waited for and that are still queued or being exported.
     pub left: u64,
-    /// Spans that were lost while the caller waited.
     pub lost: u64,
     pub last_error: Option<String>,
 }
@@ -49,7 +47,6 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// Notes a failure of the exporter that lost no spans.
     pub fn failed(&self, error: String) {
         let mut state = lock(&self.state);
         state.failures += 1;
@@ -61,7 +58,6 @@ impl Queue {
         lock(&self.state).last_error.clone()
     }
 
-    /// Requests the export of all spans that have ended.
     pub fn ask_flush(&self) -> Ticket {
         self.collect();
         let mut state = lock(&self.state);
@@ -87,7 +83,6 @@ impl Queue {
         state.deadline = Some(state.deadline.map_or(deadline, |known| known.min(deadline)));
     }
 
-    /// The time until the deadline; `None` if the shutdown has no deadline.
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = lock(&self.state).deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
@@ -126,7 +121,6 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// Whether the deadline of the shutdown has passed.
     pub fn is_abandoned(&self) -> bool {
         lock(&self.state).abandoned
     }

@@ -20,7 +20,6 @@ impl Heartbeats {
         self.queued.is_some() || self.is_in_flight
     }
 
-    /// Gives up the heartbeat that waits.
     pub(super) fn discard(&mut self) {
         self.sent.1 += self.queued.take().map_or(0, |spans| spans.len() as u64);
     }
@@ -46,7 +45,6 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// Takes the heartbeat that waits, for a worker to send.
     pub fn take_heartbeat(&self) -> Option<Vec<Span<'static>>> {
         let heartbeats = &mut lock(&self.state).heartbeats;
         let spans = heartbeats.queued.take();
@@ -54,8 +52,7 @@ impl Queue {
         spans
     }
 
-    /// Notes that the exporter accepted `accepted` spans of the heartbeat, and did not accept
-    /// `others`.
+    /// Notes how many spans of the heartbeat the exporter accepted, and how many it did not.
     pub fn heartbeat_sent(&self, accepted: u64, others: u64) {
         let mut state = lock(&self.state);
         let Heartbeats { is_in_flight, sent, .. } = &mut state.heartbeats;
@@ -65,7 +62,6 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// Waits until no heartbeat is pending.
     pub fn wait_for_heartbeat(&self) {
         let mut state = lock(&self.state);
         while !state.ended && state.heartbeats.is_pending() {
@@ -73,7 +69,6 @@ impl Queue {
         }
     }
 
-    /// Spans of heartbeats that the exporter accepted, and that it did not.
     pub fn heartbeats(&self) -> (u64, u64) {
         lock(&self.state).heartbeats.sent
     }

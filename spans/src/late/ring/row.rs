@@ -13,7 +13,6 @@ pub(super) struct Row {
     /// The low half of each trace id, for fast lookup; 0 where the place is empty.
     ids: VecDeque<u64>,
     pub(super) held: VecDeque<Option<Box<ProvisionalTrace>>>,
-    /// The number of empty places.
     empty: usize,
 }
 
@@ -42,7 +41,6 @@ impl Row {
         self.held.insert(at, Some(trace));
     }
 
-    /// The trace that ended first.
     pub(super) fn first(&self) -> Option<&ProvisionalTrace> {
         self.held.iter().flatten().next().map(|first| &**first)
     }
