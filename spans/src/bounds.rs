@@ -19,7 +19,6 @@ pub enum WhenQueueFull {
     Block(Duration),
 }
 
-/// Bounds on memory and on waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of open spans: see [`MemoryBudget`](crate::memory_budget::MemoryBudget).

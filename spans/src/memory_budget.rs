@@ -22,7 +22,6 @@ pub struct MemoryBudget {
     parts_cut: statics::AtomicU64,
 }
 
-/// The users of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Entries of local roots.
@@ -46,7 +45,6 @@ impl MemoryBudget {
         self.parts_cut.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes if this user's share allows it.
     pub fn take(&self, bytes: usize, by: Use) -> bool {
         let max = match by {
             Use::Entries => self.max,
@@ -67,7 +65,6 @@ impl MemoryBudget {
 /// Bytes taken from a budget and returned on drop.
 #[derive(Debug, Default)]
 pub struct Reservation {
-    /// `None`: no bytes.
     budget: Option<Arc<MemoryBudget>>,
     bytes: usize,
 }
@@ -81,7 +78,6 @@ impl Reservation {
         self.budget.as_ref().is_some_and(|own| Arc::ptr_eq(own, budget))
     }
 
-    /// A reservation of zero bytes.
     pub fn of(budget: &Arc<MemoryBudget>) -> Self {
         Reservation { budget: Some(budget.clone()), bytes: 0 }
     }
@@ -109,7 +105,6 @@ impl Reservation {
         }
     }
 
-    /// Counts a part of a span that was cut because it did not fit.
     pub fn count_cut(&self) {
         if let Some(budget) = &self.budget {
             budget.parts_cut.fetch_add(1, Ordering::Relaxed);

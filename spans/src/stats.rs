@@ -143,20 +143,18 @@ pub struct Counted {
     pub calls: f64,
 }
 
-impl std::ops::AddAssign for Counted {
-    fn add_assign(&mut self, more: Counted) {
-        self.spans += more.spans;
-        self.roots += more.roots;
-        self.calls += more.calls;
+impl std::ops::Add for Counted {
+    type Output = Counted;
+
+    fn add(self, more: Counted) -> Counted {
+        let (spans, roots) = (self.spans + more.spans, self.roots + more.roots);
+        Counted { spans, roots, calls: self.calls + more.calls }
     }
 }
 
 impl std::iter::Sum for Counted {
     fn sum<I: Iterator<Item = Counted>>(all: I) -> Counted {
-        all.fold(Counted::default(), |mut sum, counted| {
-            sum += counted;
-            sum
-        })
+        all.fold(Counted::default(), std::ops::Add::add)
     }
 }
 

@@ -30,7 +30,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the condition is notified or the timeout has passed.
 pub fn wait_for<'a, T>(
     condition: &Condvar,
     guard: MutexGuard<'a, T>,

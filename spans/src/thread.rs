@@ -59,7 +59,6 @@ impl ThreadNames {
         self.0.entry(number).or_insert_with(|| names().known.get(&number).cloned());
     }
 
-    /// The name of a thread that was noted.
     pub fn of(&self, number: u32) -> Option<&ThreadName> {
         self.0.get(&number)?.as_ref()
     }

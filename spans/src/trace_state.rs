@@ -11,7 +11,6 @@ use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Randomness, Threshold};
 use opentelemetry::trace::TraceState;
 
-/// The key of OpenTelemetry's member.
 const OT: &str = "ot";
 
 /// The trace state of a trace. A single pointer, because each open span holds one.
@@ -22,7 +21,6 @@ pub struct State(Option<Arc<Repr>>);
 enum Repr {
     /// Only OpenTelemetry's member, with only `th` and `rv`.
     Weight(Weight),
-    /// Any other trace state.
     List(TraceState),
 }
 
@@ -114,7 +112,6 @@ impl State {
         }
     }
 
-    /// The text of the header; empty for an empty state.
     pub fn header(&self) -> String {
         match self.0.as_deref() {
             None => String::new(),
@@ -126,7 +123,6 @@ impl State {
         }
     }
 
-    /// A copy for OpenTelemetry's API.
     pub fn to_api(&self) -> TraceState {
         match self.0.as_deref() {
             None => TraceState::NONE,

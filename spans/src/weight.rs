@@ -12,7 +12,6 @@ use opentelemetry::{KeyValue, TraceId};
 
 use crate::trace_state::{State, member};
 
-/// The randomness in a trace id.
 #[inline]
 pub fn of_trace_id(trace_id: TraceId) -> Randomness {
     Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()))
@@ -76,7 +75,6 @@ pub enum Weighing {
 }
 
 impl Weighing {
-    /// Whether a trace may get this threshold.
     pub(crate) fn allows(self, threshold: Threshold) -> bool {
         self == Weighing::Always || self == Weighing::IfCertain && threshold == Threshold::ALWAYS
     }

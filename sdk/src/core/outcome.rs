@@ -264,7 +264,7 @@ impl Core {
             entry if entry.phase() == Phase::Recorded => {
                 let mut extra = entry.extra();
                 let body = extra.body.get_or_insert_with(|| self.new_body());
-                body.panicked(&self.settings().limits);
+                body.panicked();
                 drop(extra);
                 if self.counts_outcomes() {
                     self.shared.traces.mark(entry.trace(), Severity::Error);

@@ -43,7 +43,7 @@ use astracer_model::text::escaped;
 mod finish;
 mod heartbeat;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
     groups: [Group; GROUPS],
@@ -182,21 +182,7 @@ pub struct Taken {
 
 impl Queue {
     pub fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
-        Queue {
-            state: Mutex::default(),
-            groups: Default::default(),
-            bytes: AtomicUsize::new(0),
-            traces: AtomicUsize::new(0),
-            eager: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            spare: Mutex::default(),
-            work: Condvar::new(),
-            turn: Condvar::new(),
-            done: Condvar::new(),
-            space: Condvar::new(),
-            counters,
-            bounds,
-        }
+        Queue { bounds, counters, ..Queue::default() }
     }
 
     /// Waits for space, if the queue blocks when full, no longer than `patience` allows. The caller
@@ -423,7 +409,7 @@ impl Queue {
     fn collect(&self) {
         for group in &self.groups {
             let mut gathered = lock(&group.0);
-            if gathered.as_ref().is_some_and(|batch| !batch.is_empty())
+            if gathered.as_ref().is_some_and(|batch| batch.spans() > 0)
                 && let Some(batch) = gathered.take()
             {
                 self.enqueue(&mut lock(&self.state), batch);
@@ -479,7 +465,7 @@ impl Queue {
     pub(super) fn held(&self) -> Counted {
         let gathers = |group: &Group| -> Counted { lock(&group.0).iter().map(|batch| batch.counted()).sum() };
         let gathered: Counted = self.groups.iter().map(gathers).sum();
-        [gathered, lock(&self.state).list.counted()].into_iter().sum()
+        gathered + lock(&self.state).list.counted()
     }
 }
 

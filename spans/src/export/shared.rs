@@ -43,17 +43,18 @@ impl SharedDestination {
         let delivered = report.delivery.accepted.saturating_add(report.delivery.rejected);
         let known = delivered.saturating_add(report.lost.total());
         if known > spans {
-            let detail = format!("it reported {known} outcomes for {spans} spans");
-            return DeliveryReport::lost(
-                ExportError::new(ErrorKind::ExporterFailed, self.name, detail),
-                spans,
-            );
+            let error = self.failure(format!("it reported {known} outcomes for {spans} spans"));
+            return DeliveryReport::lost(error, spans);
         }
         if known < spans {
-            let detail = format!("it did not account for {} of {spans} spans", spans - known);
-            report.lose(ExportError::new(ErrorKind::ExporterFailed, self.name, detail), spans - known);
+            let error = self.failure(format!("it did not account for {} of {spans} spans", spans - known));
+            report.lose(error, spans - known);
         }
         report
+    }
+
+    fn failure(&self, detail: String) -> ExportError {
+        ExportError::new(ErrorKind::ExporterFailed, self.name, detail)
     }
 
     /// Asks the destination something. This runs on the service's threads, possibly inside a call
@@ -103,8 +104,7 @@ impl SharedDestination {
             |panic| {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-                let detail = format!("it panicked: {text}");
-                let error = ExportError::new(ErrorKind::ExporterFailed, self.name, detail);
+                let error = self.failure(format!("it panicked: {text}"));
                 // An HTTP client that needs a runtime, on the exporter's thread, which has none.
                 Err(match text.contains("no reactor running") {
                     true => error.with_remedy(

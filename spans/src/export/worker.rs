@@ -58,10 +58,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_PART: u32 = 10;
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-fn time_to_shut_down(left: Option<Duration>) -> Duration {
-    left.map_or(SHUTDOWN_TIMEOUT, |left| left - (left / ANSWER_PART).min(ANSWER_MAX))
-}
-
 impl Worker {
     /// Works until the queue is closed and empty.
     pub fn run(mut self) {
@@ -88,7 +84,8 @@ impl Worker {
         // threads pairs with the Acquire of the last one, so their exports happen before the
         // shutdown.
         if workers.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let timeout = time_to_shut_down(workers.queue.time_left());
+            let left = workers.queue.time_left();
+            let timeout = left.map_or(SHUTDOWN_TIMEOUT, |left| left - (left / ANSWER_PART).min(ANSWER_MAX));
             if let Err(error) = workers.destination.shut_down(timeout) {
                 workers.queue.failed(error.to_string());
             }
@@ -128,14 +125,14 @@ impl Worker {
         let mut traces = texts.traces(batches).peekable();
         while let Some((trace, state)) = traces.next() {
             self.converter.convert((trace, state), texts, &mut spans);
-            counted += trace.counted();
+            counted = counted + trace.counted();
             let header = trace.header;
             if traces.peek().is_some_and(|(next, _)| next.header.trace_id == header.trace_id) {
                 continue;
             }
             if !self.workers.admits(header.trace_id, header.kept_by.is_late(), &spans[start..]) {
                 spans.truncate(start);
-                refused += counted;
+                refused = refused + counted;
             }
             (start, counted) = (spans.len(), Counted::default());
         }

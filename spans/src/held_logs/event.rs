@@ -7,11 +7,9 @@ use tracing_core::field::{Field, Value, Visit, display};
 use tracing_core::span::Id;
 use tracing_core::{Event, Metadata};
 
-/// An event with values of its own.
 pub struct OwnedEvent {
     metadata: &'static Metadata<'static>,
     values: Vec<(Field, Box<dyn Value + Send + Sync>)>,
-    /// The bytes that the values own.
     value_bytes: usize,
 }
 
@@ -36,7 +34,6 @@ impl OwnedEvent {
         Some(owned)
     }
 
-    /// The bytes that the event takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.values.capacity() * size_of::<(Field, Box<dyn Value>)>() + self.value_bytes
     }
@@ -108,7 +105,6 @@ impl Visit for OwnedEvent {
     }
 }
 
-/// The texts of an error and of its sources.
 #[derive(Debug)]
 struct OwnedError {
     text: String,

@@ -17,8 +17,8 @@ pub struct Held {
     pub ids: SpanContext,
 }
 
-/// The held events of one `LogLayer`, and its counts. No user code runs under
-/// the lock. The atomics are Relaxed: they are counts and hints.
+/// The held events of one `LogLayer`, and its counts. No user code runs under the lock. The atomics
+/// are Relaxed: they are counts and hints.
 #[derive(Debug)]
 pub struct Holds {
     state: Mutex<State>,
@@ -70,7 +70,6 @@ impl Holds {
         self.dropped.fetch_add(events as u64, Ordering::Relaxed);
     }
 
-    /// Drops the events of a trace.
     fn drop_held(&self, state: &mut State, id: TraceId) {
         let events = state.remove(id);
         state.bytes -= events.iter().map(bytes_of).sum::<usize>();
@@ -100,7 +99,6 @@ impl Holds {
         state.traces.entry(number).or_insert_with(|| (id, Vec::new())).1.push(held);
     }
 
-    /// Makes the events of a kept trace ready to be passed on.
     pub fn note_kept(&self, id: TraceId) {
         if self.held() == 0 {
             return;
@@ -113,7 +111,6 @@ impl Holds {
         }
     }
 
-    /// Drops the events of a trace that was given up.
     pub fn note_given_up(&self, id: TraceId) {
         if self.held() == 0 {
             return;
@@ -126,7 +123,6 @@ impl Holds {
         self.has_ready.load(Ordering::Relaxed)
     }
 
-    /// Takes the events that are ready.
     pub fn take_ready(&self) -> Vec<Held> {
         let state = &mut *lock(&self.state);
         self.has_ready.store(false, Ordering::Relaxed);

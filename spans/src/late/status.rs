@@ -47,7 +47,11 @@ impl LateTraces {
 
     pub fn status(&self, trace_id: TraceId) -> Option<String> {
         Some(match self.ring.status(trace_id)? {
-            TraceStatus::Kept(by) => self.kept(by),
+            TraceStatus::Kept(by) => match by.index() {
+                Some(0) => "kept late by hand".to_owned(),
+                Some(1) => "kept late because a caller kept its part".to_owned(),
+                _ => format!("kept late by {}", self.policy(by)),
+            },
             TraceStatus::Held(severity, refusal) => {
                 let seen = if severity > Severity::Fine { ", marked for an error or warning" } else { "" };
                 let (bytes, bytes_max) = (self.ring.budget.used(), self.ring.budget.max);
@@ -59,14 +63,6 @@ impl LateTraces {
                 format!("{answer}given up: {}", self.reason(reason))
             }
         })
-    }
-
-    fn kept(&self, by: KeepReason) -> String {
-        match by.index() {
-            Some(0) => "kept late by hand".to_owned(),
-            Some(1) => "kept late because a caller kept its part".to_owned(),
-            _ => format!("kept late by {}", self.policy(by)),
-        }
     }
 
     fn policy(&self, by: KeepReason) -> String {

@@ -8,8 +8,6 @@ use opentelemetry::{Array, KeyValue, Value as OtelValue};
 
 use super::memory::{Lengths, Memory, MemoryView, Text, Texts};
 
-/// An attribute of a span or an event.
-///
 /// The value is stored as a word and a tag, not as an enum. An enum is assembled in one place and
 /// then copied, and a processor stalls when it reads at once what was just written in parts.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +29,6 @@ enum Kind {
     Other,
 }
 
-/// An attribute's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     Bool(bool),
@@ -102,7 +99,6 @@ impl Attribute {
         Attribute { chain: self.chain, ..Attribute::new(self.name, value) }
     }
 
-    /// The bytes of memory that the value needs.
     #[inline]
     pub fn bytes(&self, memory: MemoryView<'_>) -> usize {
         match self.value() {
@@ -155,7 +151,6 @@ impl Attribute {
         self.is_named(ERROR, memory) && self.text(memory).is_none_or(|value| is_error(&value))
     }
 
-    /// The model's value, which borrows its text.
     pub fn model_value<'a>(&self, memory: MemoryView<'a>) -> ModelValue<'a> {
         match self.value() {
             Value::Bool(value) => ModelValue::Bool(value),
@@ -171,7 +166,6 @@ impl Attribute {
         }
     }
 
-    /// The model's attribute, which borrows its text.
     pub fn view<'a>(&self, memory: MemoryView<'a>) -> astracer_model::value::Attribute<'a> {
         astracer_model::value::Attribute { key: self.name(memory), value: self.model_value(memory) }
     }
@@ -185,7 +179,6 @@ pub fn is_error(value: &str) -> bool {
     !matches!(value, "false" | "0" | "")
 }
 
-/// As [`Attribute::says_error`].
 pub(super) fn says_error(attribute: &KeyValue) -> bool {
     attribute.key.as_str() == ERROR && is_error(&attribute.value.as_str())
 }

@@ -10,7 +10,6 @@ use super::header::Header;
 use super::span::Record;
 use crate::stats::Counted;
 
-/// Ended traces, or parts of traces.
 #[derive(Debug, Default)]
 pub struct Batch {
     heads: Vec<Head>,
@@ -19,7 +18,6 @@ pub struct Batch {
     all: Buffer,
     /// The bytes that the queue has charged for the batch.
     pub bytes: usize,
-    /// The batch's number in the queue's order.
     pub number: u64,
 }
 
@@ -56,10 +54,6 @@ impl Batch {
         batch
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.heads.is_empty()
-    }
-
     #[inline]
     pub fn spans(&self) -> usize {
         self.all.records.len()
@@ -70,7 +64,6 @@ impl Batch {
         self.heads.len()
     }
 
-    /// As [`TraceView::counted`], for all traces.
     pub fn counted(&self) -> Counted {
         self.each().map(|trace| trace.counted()).sum()
     }
@@ -87,7 +80,6 @@ impl Batch {
         Batch { heads, all: std::mem::take(trace), ..Batch::default() }
     }
 
-    /// Iterates over the traces.
     pub fn each(&self) -> impl Iterator<Item = TraceView<'_>> {
         let mut rest: Option<TraceView<'_>> = None;
         self.heads.iter().map(move |Head { header, ends }| {
@@ -100,7 +92,6 @@ impl Batch {
         self.all.clear();
     }
 
-    /// Bytes in use.
     pub fn bytes_used(&self) -> usize {
         self.heads.len() * size_of::<Head>() + self.all.bytes_used()
     }

@@ -27,7 +27,6 @@ use super::span::{Detail, Status};
 use crate::clock::Ticks;
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Body {
     pub attributes: Vec<Attribute>,
@@ -42,7 +41,6 @@ pub struct Body {
     unused: usize,
     /// Bytes owned by links, event names and values from the OpenTelemetry API.
     pub(super) owned: usize,
-    /// The bytes reserved for this body.
     reservation: Reservation,
     /// The highest severity of the events, including cut ones; `Error` also if an attribute `error`
     /// was cut.
@@ -64,7 +62,6 @@ const SHORT_TEXT: u32 = 256;
 thread_local!(static SPARE: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) });
 
 impl Body {
-    /// An empty body: one of the thread's spares, if there is one.
     pub fn take(budget: &Arc<MemoryBudget>) -> Box<Body> {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         match spare {
@@ -105,7 +102,6 @@ impl Body {
         }
     }
 
-    /// Bytes in use.
     pub fn bytes(&self) -> usize {
         (self.memory.bytes() + self.owned).saturating_sub(self.unused)
             + size_of::<Attribute>() * (self.attributes.len() + self.event_attributes.len())
@@ -113,7 +109,6 @@ impl Body {
             + size_of::<Link>() * self.links.len()
     }
 
-    /// Whether the status is an error, or an event had level ERROR.
     pub fn has_failed(&self) -> bool {
         matches!(self.detail.status, Status::Error(_)) || self.seen == Severity::Error
     }
@@ -128,23 +123,23 @@ impl Body {
     /// Whether a part of `more` bytes fits once `freed` bytes are released; grows the reservation
     /// if necessary. If only the budget prevents it, counts a cut part.
     #[inline]
-    fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
+    fn fits(&mut self, more: usize, freed: usize) -> bool {
         let bytes = (self.bytes() + more).saturating_sub(freed);
-        let fits = self.reserve(bytes, limits);
-        if !fits && bytes <= limits.bytes() {
+        let fits = self.reserve(bytes);
+        if !fits && bytes <= SpanLimits::BYTES_MAX {
             self.reservation.count_cut();
         }
         fits
     }
 
     #[inline]
-    fn reserve(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
-        bytes <= self.reservation.bytes() || self.grow(bytes, limits)
+    fn reserve(&mut self, bytes: usize) -> bool {
+        bytes <= self.reservation.bytes() || self.grow(bytes)
     }
 
     #[cold]
-    fn grow(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
-        if bytes > limits.bytes() {
+    fn grow(&mut self, bytes: usize) -> bool {
+        if bytes > SpanLimits::BYTES_MAX {
             return false;
         }
         let reservation = bytes.next_power_of_two().max(RESERVED_MIN);
@@ -153,9 +148,9 @@ impl Body {
     }
 
     /// The text if it fits, or else a short part of it: this text is always kept in some form.
-    fn keep_text<'a>(&mut self, text: &'a str, freed: usize, limits: &SpanLimits) -> &'a str {
+    fn keep_text<'a>(&mut self, text: &'a str, freed: usize) -> &'a str {
         let bytes = (self.bytes() + text.len()).saturating_sub(freed);
-        if self.reserve(bytes, limits) { text } else { cut_text(text, SHORT_TEXT) }
+        if self.reserve(bytes) { text } else { cut_text(text, SHORT_TEXT) }
     }
 
     /// Takes the fields with which a span begins. The body must be empty; the fields get its memory
@@ -163,7 +158,7 @@ impl Body {
     #[inline]
     pub fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
-        let fits = self.reserve(bytes, limits);
+        let fits = self.reserve(bytes);
         // Long texts of earlier calls have grown the memory of the fields. It stays with the thread
         // instead of going into this span.
         let is_oversized =
@@ -193,15 +188,14 @@ impl Body {
         self.detail.status = fields.status;
     }
 
-    /// Adds fields that were recorded on the open span.
     pub fn absorb(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         if let Some(name) = fields.name {
-            self.set_name(fields.memory.text(name), limits);
+            self.set_name(fields.memory.text(name));
         }
         if let Some(kind) = fields.kind.take() {
             self.detail.kind = Some(kind);
         }
-        self.raise(fields.status, &fields.memory, limits);
+        self.raise(fields.status, &fields.memory);
         for attribute in &fields.attributes {
             self.set(*attribute, &fields.memory, limits);
         }
@@ -216,7 +210,7 @@ impl Body {
         let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
         let new = attribute.bytes(from.view());
         match known {
-            Some(known) if new <= old || self.fits(new, old, limits) => {
+            Some(known) if new <= old || self.fits(new, old) => {
                 self.attributes[known] = attribute.adopted(from, &mut self.memory);
                 self.unused += old;
             }
@@ -227,10 +221,8 @@ impl Body {
         }
     }
 
-    /// Whether one more attribute of this size fits.
     fn has_place(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
-        self.attributes.len() < limits.attributes as usize
-            && self.fits(bytes + size_of::<Attribute>(), 0, limits)
+        self.attributes.len() < limits.attributes as usize && self.fits(bytes + size_of::<Attribute>(), 0)
     }
 
     fn cut_attribute(&mut self, says_error: bool) {
@@ -240,31 +232,30 @@ impl Body {
         }
     }
 
-    fn set_name(&mut self, name: &str, limits: &SpanLimits) {
+    fn set_name(&mut self, name: &str) {
         let old = self.detail.name.map_or(0, |old| old.length as usize);
-        let name = self.keep_text(name, old, limits);
+        let name = self.keep_text(name, old);
         self.detail.name = Some(self.memory.push(name));
         self.unused += old;
     }
 
-    fn raise(&mut self, status: Status, from: &Memory, limits: &SpanLimits) {
+    fn raise(&mut self, status: Status, from: &Memory) {
         match status {
             Status::Unset => {}
             Status::Ok => {
                 self.unused += self.detail.status.raise(Status::Ok).map_or(0, |old| old.length as usize)
             }
-            Status::Error(text) => self.raise_error(from.text(text), limits),
+            Status::Error(text) => self.raise_error(from.text(text)),
         }
     }
 
-    fn raise_error(&mut self, description: &str, limits: &SpanLimits) {
+    fn raise_error(&mut self, description: &str) {
         let old = self.detail.status.description().map_or(0, |old| old.length as usize);
-        let description = self.keep_text(description, old, limits);
+        let description = self.keep_text(description, old);
         let status = Status::Error(self.memory.push(description));
         self.unused += self.detail.status.raise(status).map_or(0, |old| old.length as usize);
     }
 
-    /// Adds an event of `tracing`.
     pub fn absorb_event(
         &mut self,
         fields: &mut Fields,
@@ -282,14 +273,14 @@ impl Body {
             Level::WARN => self.seen = self.seen.max(Severity::Warning),
             _ => {}
         }
-        self.raise(fields.status, &fields.memory, limits);
+        self.raise(fields.status, &fields.memory);
         for attribute in &fields.for_span {
             self.set(*attribute, &fields.memory, limits);
         }
         let given = fields.attributes.len() as u32;
         let count = given.min(limits.attributes_per_event);
         let bytes = fields.memory.bytes() + size_of::<Event>() + size_of::<Attribute>() * count as usize;
-        if (self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits))
+        if (self.detail.events.held >= limits.events || !self.fits(bytes, 0))
             && !(*metadata.level() == Level::ERROR && self.make_room_for_error(bytes, limits))
         {
             self.detail.events.cut_some(1);
@@ -319,7 +310,7 @@ impl Body {
     fn make_room_for_error(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
         let is_lower =
             |event: &mut Event| event.metadata.is_none_or(|metadata| *metadata.level() != Level::ERROR);
-        let fits_alone = bytes <= limits.bytes() && limits.events > 0;
+        let fits_alone = bytes <= SpanLimits::BYTES_MAX && limits.events > 0;
         while fits_alone && let Some(event) = self.events.pop_if(is_lower) {
             let from = self.event_attributes.len().saturating_sub(event.count as usize);
             self.unused +=
@@ -331,7 +322,7 @@ impl Body {
             self.owned = self.owned.saturating_sub(event.owned());
             self.detail.events.held -= 1;
             self.detail.events.cut_some(1);
-            if self.fits(bytes, 0, limits) {
+            if self.fits(bytes, 0) {
                 return true;
             }
         }
@@ -347,7 +338,7 @@ impl Body {
         let new = size_of::<KeyValue>() + bytes_of(&attribute);
         let old = known.map_or(0, |known| self.attributes[known].bytes(self.memory.view()));
         match known {
-            Some(known) if new <= old || self.fits(new, old, limits) => {
+            Some(known) if new <= old || self.fits(new, old) => {
                 if let Value::Other(place) = self.attributes[known].value() {
                     self.owned += bytes_of(&attribute);
                     if let Some(value) = self.memory.others.get_mut(place as usize) {
@@ -376,9 +367,9 @@ impl Body {
     pub fn set_status(&mut self, status: OtelStatus, limits: &SpanLimits) {
         match status {
             OtelStatus::Unset => return,
-            OtelStatus::Ok => self.raise(Status::Ok, &Memory::default(), limits),
+            OtelStatus::Ok => self.raise(Status::Ok, &Memory::default()),
             OtelStatus::Error { description } => {
-                self.raise_error(cut_text(&description, limits.name_length()), limits);
+                self.raise_error(cut_text(&description, limits.name_length()));
             }
         }
         self.reclaim();
@@ -386,15 +377,15 @@ impl Body {
 
     /// Sets the status of a span that a panic unwinds through, unless the service described it.
     #[cold]
-    pub fn panicked(&mut self, limits: &SpanLimits) {
+    pub fn panicked(&mut self) {
         let is_described = self.detail.status.description().is_some_and(|text| text.length > 0);
         if !is_described && !self.is_ended_by_hand() {
-            self.raise_error("panicked", limits);
+            self.raise_error("panicked");
         }
     }
 
     pub fn update_name(&mut self, name: &str, limits: &SpanLimits) {
-        self.set_name(cut_text(name, limits.name_length()), limits);
+        self.set_name(cut_text(name, limits.name_length()));
         self.reclaim();
     }
 
@@ -412,7 +403,7 @@ impl Body {
         let length = cut_text(&name, limits.name_length()).len();
         let kept_bytes = |kept: &KeyValue| size_of::<Attribute>() + size_of::<KeyValue>() + bytes_of(kept);
         let bytes = size_of::<Event>() + length + kept.iter().map(kept_bytes).sum::<usize>();
-        if self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits) {
+        if self.detail.events.held >= limits.events || !self.fits(bytes, 0) {
             return self.detail.events.cut_some(1);
         }
         self.detail.events.held += 1;
@@ -439,7 +430,7 @@ impl Body {
         let cut = (given - attributes.len()) as u32;
         let link = Link { to, attributes, cut };
         let bytes = link.owned();
-        if self.detail.links.held >= limits.links || !self.fits(size_of::<Link>() + bytes, 0, limits) {
+        if self.detail.links.held >= limits.links || !self.fits(size_of::<Link>() + bytes, 0) {
             return self.detail.links.cut_some(1);
         }
         self.detail.links.held += 1;
@@ -519,12 +510,12 @@ mod tests {
     fn texts_beyond_the_limit_are_cut_and_name_and_status_stay() {
         let limits = SpanLimits::default();
         let mut body = Body::take(&MemoryBudget::new(1 << 30));
-        let attributes = limits.bytes() / 30_000 + 1;
+        let attributes = SpanLimits::BYTES_MAX / 30_000 + 1;
         for n in 0..attributes {
             body.set_attribute(KeyValue::new(n.to_string(), "z".repeat(30_000)), &limits);
         }
         assert!(body.attributes_cut > 0);
-        assert!(body.bytes() <= limits.bytes());
+        assert!(body.bytes() <= SpanLimits::BYTES_MAX);
         body.update_name("renamed", &limits);
         body.set_status(OtelStatus::error("why"), &limits);
         assert_eq!(body.memory.text(body.detail.name.unwrap()), "renamed");

@@ -15,7 +15,6 @@ use crate::stats::Counted;
 /// Defines the lists of a [`Buffer`], and everything that does the same with each of them.
 macro_rules! lists {
     ($($list:ident: $Item:ty),+) => {
-        /// See the module documentation.
         #[derive(Debug, Default)]
         pub struct Buffer {
             $(pub $list: Vec<$Item>,)+
@@ -47,19 +46,16 @@ macro_rules! lists {
                 self.owned = 0;
             }
 
-            /// Releases unused memory.
             pub fn shrink(&mut self) {
                 $(self.$list.shrink_to_fit();)+
                 self.memory.shrink();
             }
 
-            /// The current ends of the lists.
             #[inline]
             pub fn ends(&self) -> Ends {
                 Ends { $($list: self.$list.len(),)+ memory: self.memory.lengths() }
             }
 
-            /// Bytes in use.
             #[inline]
             pub fn bytes_used(&self) -> usize {
                 $(size_of::<$Item>() * self.$list.len() +)+ self.memory.bytes() + self.owned
@@ -152,13 +148,11 @@ impl Buffer {
         self.links.append(&mut body.links);
     }
 
-    /// The number of spans, and of local roots among them.
     pub fn counted(&self) -> Counted {
         Record::count(&self.records)
     }
 }
 
-/// One span of a [`TraceView`].
 #[derive(Clone, Copy, Debug)]
 pub struct SpanView<'a> {
     pub record: &'a Record,

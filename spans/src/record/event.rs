@@ -11,7 +11,6 @@ use super::fields::LogOrigin;
 use super::memory::Text;
 use crate::clock::Ticks;
 
-/// An event of a span.
 #[derive(Debug)]
 pub struct Event {
     pub name: EventName,
@@ -25,7 +24,6 @@ pub struct Event {
 }
 
 impl Event {
-    /// The bytes that the event owns.
     pub(super) fn owned(&self) -> usize {
         match &self.name {
             EventName::Owned(name) => name.len(),
@@ -33,7 +31,6 @@ impl Event {
         }
     }
 
-    /// The same event with its texts in another memory.
     pub(super) fn map(mut self, mut f: impl FnMut(Text) -> Text) -> Self {
         if let EventName::Text(text) = &mut self.name {
             *text = f(*text);
@@ -56,7 +53,6 @@ pub enum EventTime {
     Date(SystemTime),
 }
 
-/// A link of a span.
 #[derive(Debug)]
 pub struct Link {
     pub to: SpanContext,
@@ -65,7 +61,6 @@ pub struct Link {
 }
 
 impl Link {
-    /// The bytes that the link owns.
     pub(super) fn owned(&self) -> usize {
         let attributes = self.attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own));
         self.to.trace_state().header().len() + attributes.sum::<usize>()

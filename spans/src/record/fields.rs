@@ -28,7 +28,6 @@ pub struct Fields {
     pub for_span: Vec<Attribute>,
     /// Whether this is an event without a message that has a field `error`.
     pub is_exception: bool,
-    /// The origin of an event from the `log` crate.
     pub log: LogOrigin,
 }
 
@@ -66,7 +65,6 @@ impl Fields {
         let mut fields = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let result = f(&mut fields);
         fields.clear();
-        // Memory that one huge field has grown is not kept.
         if fields.memory.text.capacity() <= KEPT_BYTES_MAX {
             let _ = SPARE.try_with(|spare| spare.set(Some(fields)));
         }
@@ -94,6 +92,7 @@ impl Fields {
     }
 }
 
+/// More memory, which one huge field has grown, is not kept.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// The maximum length of one text in characters, whatever the limits say. A longer text would not
 /// fit into a span and would be cut there.
@@ -112,19 +111,16 @@ pub struct Visitor<'a> {
 }
 
 impl Fields {
-    /// A visitor for the fields of a span.
     pub fn of_span(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
         Visitor { fields: self, conventions, length_max, event: false }
     }
 
-    /// A visitor for the fields of an event.
     pub fn of_event(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
         Visitor { fields: self, conventions, length_max, event: true }
     }
 }
 
 impl Visitor<'_> {
-    /// Writes the text of an attribute.
     #[inline]
     fn write(&mut self, source: Source<'_>) -> Text {
         self.write_within(self.length_max, source)
@@ -155,7 +151,6 @@ impl Visitor<'_> {
         self.fields.attributes.push(Attribute::new(name, value));
     }
 
-    /// Records a text, whose field name may have a special meaning.
     fn text(&mut self, field: &Field, source: Source<'_>) {
         match field.name() {
             "message" if self.event => {
@@ -197,7 +192,6 @@ impl Visitor<'_> {
         self.push(name, Value::Text(text));
     }
 
-    /// Records the origin of an event from the `log` crate.
     fn log(&mut self, name: &'static str, source: Source<'_>) {
         let text = Some(self.write(source));
         match name {
@@ -255,7 +249,6 @@ impl Visitor<'_> {
     }
 }
 
-/// The source of a text.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Str(&'a str),
@@ -342,7 +335,6 @@ struct Limited<'a> {
     text: &'a mut String,
     /// The start of this text among the others.
     start: usize,
-    /// The maximum number of characters.
     max: usize,
     /// The number of bytes that may follow before characters have to be counted: a byte starts at
     /// most one character.

@@ -5,7 +5,6 @@ use opentelemetry::{TraceFlags, TraceId};
 use crate::clock::Ticks;
 use crate::trace_state::State;
 
-/// The fields that all spans of a trace share.
 #[derive(Clone, Debug)]
 pub struct Header {
     pub trace_id: TraceId,
@@ -55,7 +54,6 @@ impl KeepReason {
     pub const CALLER: KeepReason = KeepReason(2);
     const POLICIES: u8 = 3;
 
-    /// The policy with this index.
     pub fn policy(index: usize) -> Self {
         KeepReason(u8::try_from(index).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
     }
@@ -70,7 +68,6 @@ impl KeepReason {
         usize::from(self.0).checked_sub(1)
     }
 
-    /// The index of the policy; `None` if no policy kept the trace.
     pub fn policy_index(self) -> Option<usize> {
         usize::from(self.0).checked_sub(usize::from(Self::POLICIES))
     }

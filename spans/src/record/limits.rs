@@ -64,13 +64,11 @@ impl Default for SpanLimits {
 pub(super) const NAME_LENGTH: u32 = 32_768;
 
 impl SpanLimits {
+    /// Bytes of attributes, events and links in one span.
+    pub(super) const BYTES_MAX: usize = 4 << 20;
+
     /// The limit on characters of names and of other texts that are not attributes.
     pub fn name_length(&self) -> u32 {
         self.text_length.max(NAME_LENGTH)
-    }
-
-    /// The limit on bytes of attributes, events and links in one span.
-    pub const fn bytes(&self) -> usize {
-        4 << 20
     }
 }

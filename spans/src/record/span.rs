@@ -15,7 +15,6 @@ pub const STATUS_CODE: &str = "otel.status_code";
 /// The field that describes an error, and thereby sets the status to error.
 pub const STATUS_DESCRIPTION: &str = "otel.status_description";
 
-/// A span's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     #[default]
@@ -122,12 +121,10 @@ impl Record {
         }
     }
 
-    /// Counts this span.
     pub fn counted(&self) -> Counted {
         Counted { spans: 1, roots: u64::from(self.is_local_root), calls: 0.0 }
     }
 
-    /// Counts these spans.
     pub fn count(records: &[Record]) -> Counted {
         let roots = records.iter().filter(|record| record.is_local_root).count();
         Counted { spans: records.len() as u64, roots: roots as u64, calls: 0.0 }
@@ -169,7 +166,6 @@ impl Detail {
         *self == Detail::NONE
     }
 
-    /// The same detail with its texts in another memory.
     pub fn map(self, mut f: impl FnMut(Text) -> Text) -> Detail {
         Detail { name: self.name.map(&mut f), status: self.status.map(f), ..self }
     }

@@ -287,7 +287,7 @@ impl Gathered {
             self.buffer.append(record, body);
             self.reservation.grow_to(self.buffer.bytes_held(), Use::Entries);
         } else if severity == Severity::Fine {
-            return Some([self.give_up().counted(), counted].into_iter().sum());
+            return Some(self.give_up().counted() + counted);
         } else {
             self.is_full = true;
             self.buffer.shrink();

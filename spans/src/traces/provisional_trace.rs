@@ -116,7 +116,7 @@ impl ProvisionalTrace {
 
     /// Adds a span for which capacity was reserved.
     pub fn add(&mut self, record: Record, body: Option<&mut Body>) {
-        self.counted += record.counted();
+        self.counted = self.counted + record.counted();
         self.buffer.append(record, body);
         // Vectors double as they grow, which may exceed the reservation. If it cannot grow here,
         // the next span's reservation includes the difference.
