@@ -83,7 +83,8 @@ impl LogCounts {
 impl<L> LogLayer<L> {
     /// Wraps a layer. Events of level WARN and ERROR always pass.
     pub fn new(inner: L) -> Self {
-        LogLayer { inner, always: Level::WARN, holds: Arc::default(), core: OnceLock::new() }
+        let layer = LogLayer { inner, always: Level::WARN, holds: Arc::default(), core: OnceLock::new() };
+        layer.with_held_bytes_max(4 << 20)
     }
 
     /// Sets the least important level whose events always pass.

@@ -183,7 +183,7 @@ impl LateTraces {
     fn hold(&self, mut trace: Box<ProvisionalTrace>, now: Ticks, patience: Patience) {
         let is_back = std::mem::replace(&mut trace.is_held, true);
         if !is_back {
-            self.queue.counters.held(trace.counted);
+            self.queue.counters.held.add(trace.counted);
         }
         match self.ring.hold(trace, is_back, now) {
             Ok(expired) => expired.into_iter().flatten().for_each(|expired| self.give_up_expired(expired)),
@@ -193,7 +193,7 @@ impl LateTraces {
 
     fn settle(&self, mut trace: Box<ProvisionalTrace>, way_out: WayOut, patience: Patience) {
         if trace.is_held {
-            self.queue.counters.not_held(trace.counted);
+            self.queue.counters.not_held.add(trace.counted);
         }
         let trace_id = trace.header.trace_id;
         match way_out {

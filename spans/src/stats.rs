@@ -159,13 +159,13 @@ impl std::iter::Sum for Counted {
 }
 
 #[derive(Debug, Default)]
-struct Pair {
+pub struct Pair {
     spans: AtomicU64,
     roots: AtomicU64,
 }
 
 impl Pair {
-    fn add(&self, counted: Counted) {
+    pub fn add(&self, counted: Counted) {
         self.spans.fetch_add(counted.spans, Ordering::Relaxed);
         self.roots.fetch_add(counted.roots, Ordering::Relaxed);
     }
@@ -182,11 +182,13 @@ impl Pair {
 #[derive(Debug, Default)]
 pub struct Counters {
     shares: Shares,
-    exported: Pair,
+    pub exported: Pair,
     lost: [Pair; Loss::ALL.len()],
     given_up: [Pair; GivenUp::ALL.len()],
-    /// Spans that entered the ring, and spans that left it.
-    held: [Pair; 2],
+    /// Spans that entered the ring.
+    pub held: Pair,
+    /// Spans that left the ring.
+    pub not_held: Pair,
     /// In thousandths of a call.
     calls_lost: AtomicU64,
 }
@@ -240,22 +242,8 @@ impl Counters {
         self.calls_lost.fetch_add((counted.calls * 1e3) as u64, Ordering::Relaxed);
     }
 
-    pub fn exported(&self, counted: Counted) {
-        self.exported.add(counted);
-    }
-
     pub fn give_up(&self, reason: GivenUp, counted: Counted) {
         self.given_up[reason as usize].add(counted);
-    }
-
-    /// Counts spans that enter the ring.
-    pub fn held(&self, counted: Counted) {
-        self.held[0].add(counted);
-    }
-
-    /// Counts spans that leave the ring.
-    pub fn not_held(&self, counted: Counted) {
-        self.held[1].add(counted);
     }
 
     /// Reads all counts. A span passes the counts in order, and later ones are read first, so that
@@ -275,7 +263,7 @@ impl Counters {
         };
         [tail.spans_given_up, tail.traces_given_up] = GivenUpTraces::read(&self.given_up);
         // Read those that left first, so that they do not outnumber those that entered.
-        let [went, came] = [&self.held[1], &self.held[0]].map(Pair::read);
+        let [went, came] = [&self.not_held, &self.held].map(Pair::read);
         tail.spans_held = came.spans.saturating_sub(went.spans);
         tail.traces_held = came.roots.saturating_sub(went.roots);
         let spans_late = tail.spans_held + tail.spans_given_up.total();

@@ -126,7 +126,11 @@ impl State {
     pub fn to_api(&self) -> TraceState {
         match self.0.as_deref() {
             None => TraceState::NONE,
-            Some(Repr::Weight(weight)) => weight.list.get_or_init(|| weight.made()).clone(),
+            Some(Repr::Weight(weight)) => {
+                // The value follows the grammar, so this does not fail.
+                let make = || TraceState::NONE.insert(OT, weight.value()).unwrap_or_default();
+                weight.list.get_or_init(make).clone()
+            }
             Some(Repr::List(state)) => state.clone(),
         }
     }
@@ -135,11 +139,6 @@ impl State {
 impl Weight {
     fn value(&self) -> String {
         OtMember::of_numbers(self.threshold, self.randomness).value()
-    }
-
-    fn made(&self) -> TraceState {
-        // The value follows the grammar, so this does not fail.
-        TraceState::NONE.insert(OT, self.value()).unwrap_or_default()
     }
 }
 

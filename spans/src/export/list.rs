@@ -7,18 +7,10 @@ use crate::record::Batch;
 #[derive(Debug, Default)]
 pub(super) struct List {
     batches: VecDeque<Box<Batch>>,
-    spans: usize,
+    pub(super) spans: usize,
 }
 
 impl List {
-    pub(super) fn is_empty(&self) -> bool {
-        self.spans == 0
-    }
-
-    pub(super) fn spans(&self) -> usize {
-        self.spans
-    }
-
     /// Adds a batch, whose number must be higher than all others.
     pub(super) fn push(&mut self, batch: Box<Batch>) {
         self.spans += batch.spans();

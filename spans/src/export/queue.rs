@@ -237,11 +237,7 @@ impl Queue {
         }
         let batch = Box::new(Batch::of(header, trace));
         let counted = batch.counted();
-        let passed_on = self.pass_on(&mut Some(batch));
-        if let Err(loss) = passed_on {
-            self.counters.lose(loss, counted);
-        }
-        passed_on.is_ok()
+        self.pass_on(&mut Some(batch)).inspect_err(|loss| self.counters.lose(*loss, counted)).is_ok()
     }
 
     /// As [`Queue::push`], for a span that leaves without the rest of its trace.
@@ -331,8 +327,8 @@ impl Queue {
     /// Whether there is enough work for an export: the number of spans for one export, or as much
     /// as fills half of the queue, since a full queue sheds traces or blocks the service.
     fn has_batch(&self, state: &State) -> bool {
-        state.list.spans() >= self.bounds.batch_spans
-            || !state.list.is_empty()
+        state.list.spans >= self.bounds.batch_spans
+            || state.list.spans > 0
                 && (self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes / 2
                     || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces / 2)
     }
@@ -371,7 +367,7 @@ impl Queue {
         // only after a pause: see `eager` in the module documentation.
         self.set_wake_on(&mut lock(&self.state), WakeOn::AnySpan);
         self.collect();
-        let nothing = |state: &State| state.list.is_empty() && !self.hurries(state);
+        let nothing = |state: &State| state.list.spans == 0 && !self.hurries(state);
         drop(wait_while(&self.work, lock(&self.state), idle, nothing));
         self.take()
     }
@@ -383,7 +379,7 @@ impl Queue {
         // Read before the groups are collected: a trace that ended before the close is then in the
         // groups or in the list.
         let closed = self.closed.load(Ordering::Relaxed);
-        let is_due = state.list.spans() < self.bounds.batch_spans
+        let is_due = state.list.spans < self.bounds.batch_spans
             || state.collected.is_none_or(|collected| collected.elapsed() >= self.bounds.batch_delay)
             || closed;
         drop(state);

@@ -114,7 +114,7 @@ impl World {
         );
         if arrives {
             self.arrived.append(&mut traces);
-            self.counters.exported(counted);
+            self.counters.exported.add(counted);
         } else {
             self.counters.lose(Loss::Rejected, counted);
         }

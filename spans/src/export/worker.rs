@@ -175,7 +175,7 @@ impl Workers {
             self.queue.counters.lose(Loss::Capped, capped);
         }
         if report.delivery.accepted > 0 {
-            self.queue.counters.exported(Counted { spans: report.delivery.accepted, roots, calls });
+            self.queue.counters.exported.add(Counted { spans: report.delivery.accepted, roots, calls });
             (roots, calls) = (0, 0.0);
         }
         let lost = losses(report);

@@ -19,7 +19,7 @@ pub struct Held {
 
 /// The held events of one `LogLayer`, and its counts. No user code runs under the lock. The atomics
 /// are Relaxed: they are counts and hints.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Holds {
     state: Mutex<State>,
     pub bytes_max: AtomicU64,
@@ -43,19 +43,6 @@ struct State {
 
 /// The bytes of a trace without its events.
 const TRACE_BYTES: usize = 128;
-
-impl Default for Holds {
-    fn default() -> Self {
-        Holds {
-            state: Mutex::default(),
-            bytes_max: AtomicU64::new(4 << 20),
-            held: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            passed_late: AtomicU64::new(0),
-            has_ready: AtomicBool::new(false),
-        }
-    }
-}
 
 fn bytes_of(held: &Held) -> usize {
     size_of::<SpanContext>() + held.event.bytes()

@@ -45,7 +45,7 @@ impl LateTraces {
             self.sampler().note_error(key, now);
         }
         match span {
-            LateSpan::Held => self.queue.counters.held(counted),
+            LateSpan::Held => self.queue.counters.held.add(counted),
             LateSpan::GivenUp(reason) => {
                 self.queue.counters.give_up(reason, counted);
                 if is_root {
@@ -71,7 +71,7 @@ impl LateTraces {
                     self.queue.counters.give_up(GivenUp::Cut, counted);
                 } else {
                     trace.add(record, body);
-                    self.queue.counters.held(counted);
+                    self.queue.counters.held.add(counted);
                 }
                 // No threshold: a trace of the head sampler was exported by now, with its own.
                 let kept = if is_worse || is_root { self.decide(&mut trace, now, true) } else { None };

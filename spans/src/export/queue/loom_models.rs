@@ -30,7 +30,7 @@ fn push(queue: &Queue) {
 fn export(queue: &Queue) -> Work {
     let work = queue.take();
     if let Work::Export(taken) = &work {
-        queue.counters.exported(taken.counted);
+        queue.counters.exported.add(taken.counted);
         if let Some(flush) = queue.exported(taken.number, 0, None) {
             queue.flushed(flush);
         }
@@ -68,7 +68,7 @@ fn loom_the_worker_does_not_sleep_on_a_span() {
         // As in `Queue::lead` after a pause. Without the wake-up this would wait forever.
         queue.set_wake_on(&mut lock(&queue.state), WakeOn::AnySpan);
         queue.collect();
-        let nothing = |state: &State| state.list.is_empty() && !queue.hurries(state);
+        let nothing = |state: &State| state.list.spans == 0 && !queue.hurries(state);
         drop(wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing));
         export(&queue);
         assert_eq!(exported(&queue), 1);
