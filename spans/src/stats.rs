@@ -214,7 +214,7 @@ impl Default for Shares {
 }
 
 impl Counters {
-    /// Adds to a count in this thread's share; wraps.
+    /// Adds to a count in this thread's share. Wraps: a span that was counted may be taken back.
     #[inline]
     pub fn tally(&self, of: Tally, more: u64) {
         let number = thread::number() as usize;
@@ -226,10 +226,6 @@ impl Counters {
             let Share(counts) = &self.shares.0[OWN_SHARES + number % COMMON_SHARES];
             counts[of as usize].fetch_add(more, Ordering::Relaxed);
         }
-    }
-
-    pub fn untally(&self, of: Tally) {
-        self.tally(of, 1u64.wrapping_neg());
     }
 
     pub fn tallied(&self, of: Tally) -> u64 {

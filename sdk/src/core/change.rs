@@ -38,7 +38,7 @@ impl Core {
         };
         if was_child {
             // The span leaves the trace in which it began, and becomes a local root.
-            self.shared.counters.untally(Tally::SpansMade);
+            self.shared.counters.tally(Tally::SpansMade, 1u64.wrapping_neg());
         }
         let old = claim.undecide(Box::new(Pending { base: parent, below_dropped: false }));
         // Values of contexts are the user's, and dropping them runs the user's code.

@@ -13,8 +13,7 @@ use tracing_core::Metadata;
 
 use crate::clock::{Anchor, Anchors, Clock};
 use crate::record::{
-    Batch, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, SpanView, Status, TraceView,
-    split,
+    Batch, Event, EventName, EventTime, Header, Record, SpanLimits, SpanView, Status, TraceView, split,
 };
 use crate::thread::ThreadNames;
 use crate::trace_state::State;
@@ -86,8 +85,7 @@ impl Texts {
 
 #[derive(Clone, Copy)]
 struct Trace<'a> {
-    header: &'a Header,
-    memory: MemoryView<'a>,
+    view: TraceView<'a>,
     state: &'a str,
     threads: &'a ThreadNames,
     anchor: Anchor,
@@ -112,16 +110,15 @@ impl Converter {
         texts: &'a Texts,
         out: &mut Vec<Span<'a>>,
     ) {
-        let TraceView { header, memory, .. } = view;
-        let trace =
-            Trace { header, memory, state, threads: &texts.threads, anchor: self.anchors.of(header.began) };
+        let anchor = self.anchors.of(view.header.began);
+        let trace = Trace { view, state, threads: &texts.threads, anchor };
         let mut spans: Vec<_> = view.spans().collect();
         spans.sort_by_cached_key(|span| (span.record.start, Reverse(span.record.end)));
         out.extend(spans.into_iter().map(|span| self.span(span, trace)));
     }
 
     fn span<'a>(&'a self, span: SpanView<'a>, trace: Trace<'a>) -> Span<'a> {
-        let Trace { header, memory, .. } = trace;
+        let TraceView { header, memory, .. } = trace.view;
         let SpanView { record, detail, .. } = span;
         #[cfg(test)]
         assert_ne!(record.metadata.name(), "the converter panics");
@@ -245,7 +242,7 @@ impl Converter {
         &self,
         event: &'a Event,
         own: &'a [crate::record::Attribute],
-        Trace { memory, anchor, .. }: Trace<'a>,
+        Trace { view: TraceView { memory, .. }, anchor, .. }: Trace<'a>,
     ) -> ModelEvent<'a> {
         let mut attributes = Vec::with_capacity(own.len() + ADDED_TO_EVENTS);
         let log = event.log;

@@ -58,7 +58,6 @@ struct KeptTrace {
 struct Shard {
     /// Traces of severity `Fine`, and traces of a higher severity.
     rows: [Row; 2],
-    /// The number of traces that have arrived.
     came: u64,
     kept: VecDeque<KeptTrace>,
     requests: VecDeque<TraceRequest>,
@@ -150,8 +149,8 @@ impl Ring {
         shard.requests.remove(first).map(|request| request.by)
     }
 
-    /// Removes expired requests for a trace that has arrived. The others did not miss it after all.
-    /// Returns false if there was no request.
+    /// Removes expired requests for a trace that has arrived; the others did not miss it after all.
+    /// Returns whether there were any.
     fn note_arrival(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> bool {
         let is_it = |request: &TraceRequest| request.trace_id == trace_id;
         if !shard.requests.iter().any(is_it) {
@@ -269,8 +268,7 @@ impl Ring {
         let was_kept = shard.kept.iter().any(|kept| kept.trace_id == trace_id);
         let misses = u64::from(counts && !was_kept);
         self.missed.fetch_add(misses, Ordering::Relaxed);
-        // One request by hand covers all parts. Each request of a caller is a separate one, because
-        // callers have a budget of requests.
+        // Each request of a caller is a separate one, because callers have a budget of requests.
         let mut of_trace = shard.requests.iter_mut().filter(|request| request.trace_id == trace_id);
         if let Some(request) =
             of_trace.find(|request| request.by == KeepReason::HAND || by == KeepReason::HAND)
@@ -296,8 +294,7 @@ impl Ring {
         std::array::from_fn(|at| lock(&self.shards[at]).came)
     }
 
-    /// Takes out the traces of these arrivals, one shard at a time. `f` keeps them or puts them
-    /// back.
+    /// Takes out the traces of these arrivals, one shard at a time; `f` may put them back.
     pub(super) fn take_all(&self, arrivals: Arrivals, mut f: impl FnMut(Vec<Box<ProvisionalTrace>>)) {
         for (shard, came) in self.shards.iter().zip(arrivals) {
             let all = lock(shard).rows.iter_mut().flat_map(|row| row.take_before(came)).collect();
@@ -305,7 +302,6 @@ impl Ring {
         }
     }
 
-    /// The status of a trace, if the trace is in the ring or its status is remembered.
     pub(super) fn status(&self, trace_id: TraceId) -> Option<TraceStatus> {
         let shard = self.shard(trace_id);
         if let Some(kept) = shard.kept.iter().rev().find(|kept| kept.trace_id == trace_id) {
@@ -322,8 +318,7 @@ impl Ring {
         remember(&mut self.shard(given_up.trace_id).given_up, given_up);
     }
 
-    /// Closes the ring: from now on it refuses traces. Relaxed: the shards' locks order it, see
-    /// `hold`.
+    /// Relaxed: the shards' locks order it, see `hold`.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -403,7 +398,6 @@ mod tests {
         ring.hold(trace, false, now).unwrap();
     }
 
-    /// Ids that all map to one shard.
     fn id(number: usize) -> TraceId {
         TraceId::from((number * SHARDS) as u128)
     }
@@ -414,7 +408,6 @@ mod tests {
         (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeepReason::HAND, 1, true)));
         assert!(ring.take(id(1_000), KeepReason::CALLER, 1, true).is_none());
         assert!(ring.take_request(id(1), 2).is_some() && ring.take_request(id(1_000), 2).is_none());
-        // One more request by hand displaces the oldest.
         assert!(ring.take(id(1_001), KeepReason::HAND, 1, true).is_none());
         assert!(ring.take_request(id(1), 2).is_none() && ring.take_request(id(1_001), 2).is_some());
     }
@@ -474,9 +467,8 @@ mod tests {
         }
     }
 
-    /// Threads that look at the same time all see the same oldest trace. One of them gets it, and
-    /// the others get the next ones. As long as there is an unmarked trace, no thread gets a marked
-    /// one or nothing.
+    /// Threads that look at the same time all see the same oldest trace. As long as there is an
+    /// unmarked trace, no thread gets a marked one or nothing.
     #[test]
     fn a_marked_trace_is_not_taken_out_while_others_are_there() {
         const THREADS: usize = 4;

@@ -3,19 +3,14 @@
 //! A path counts once however often it occurs, so that loops of different lengths have the same
 //! shape. Times and order do not count. A span whose parent is missing starts a path of its own.
 
-use std::hash::{Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use opentelemetry::SpanId;
 
 use crate::record::TraceView;
 
 /// Deterministic, so that a shape has the same hash on all threads.
-fn hash(above: u64, name: &str) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    above.hash(&mut hasher);
-    name.hash(&mut hasher);
-    hasher.finish()
-}
+const HASHER: BuildHasherDefault<DefaultHasher> = BuildHasherDefault::new();
 
 pub(super) fn of(trace: TraceView<'_>) -> u64 {
     let records = trace.records;
@@ -45,14 +40,12 @@ pub(super) fn of(trace: TraceView<'_>) -> u64 {
             }
         };
         while let Some(at) = path.pop() {
-            above = hash(above, names.get(at).copied().unwrap_or_default());
+            above = HASHER.hash_one((above, names.get(at).copied().unwrap_or_default()));
             paths[at] = Some(above);
         }
     }
     let mut paths: Vec<u64> = paths.into_iter().flatten().collect();
     paths.sort_unstable();
     paths.dedup();
-    let mut hasher = std::hash::DefaultHasher::new();
-    paths.hash(&mut hasher);
-    hasher.finish()
+    HASHER.hash_one(paths)
 }
