@@ -109,7 +109,6 @@ impl<'a> LookupSpan<'a> for Adapter {
     }
 }
 
-/// The stock data of one of our spans, for one call of the stock trait.
 struct StockSpan<'a> {
     data: <Registry as LookupSpan<'a>>::Data,
     stock: &'a Layered<Quiet, Registry>,
@@ -173,7 +172,6 @@ impl Layer<Registry> for Quiet {
     }
 }
 
-/// The tracer that receives the spans which the stock layer built.
 #[derive(Clone, Debug)]
 struct RecordTracer {
     core: Arc<Core>,

@@ -58,7 +58,6 @@ pub(crate) struct Shared {
     /// The age at which a trace's ended spans are exported without waiting for its root, in ticks.
     pub(crate) trace_age: Ticks,
     pub(crate) budget: Arc<MemoryBudget>,
-    /// `None` unless traces are kept late.
     pub(crate) late: Option<LateTraces>,
     pub(crate) destination: Option<Arc<SharedDestination>>,
     pub(crate) resource: Resource,
@@ -71,7 +70,6 @@ pub(crate) struct Shared {
     pub(crate) poller: Option<Arc<Poller>>,
 }
 
-/// A layer's state on one subscriber.
 #[derive(Debug)]
 pub(crate) struct Core {
     number: Number,
@@ -123,7 +121,6 @@ impl Shared {
         }
     }
 
-    /// A root of this duration in nanoseconds that ends now.
     fn root_end(&self, nanos: u64, weighing: Weighing) -> RootEnd {
         let at = self.decider.clock.ticks();
         RootEnd { at, now: self.decider.time_of(at), nanos, weighing }

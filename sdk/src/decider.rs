@@ -47,7 +47,6 @@ pub(crate) struct Decider {
     time: DecisionTime,
     /// The randomness of traces that begin here; `None` if it comes from their ids.
     pub(crate) stratified: Option<Stratified>,
-    /// Whether kept roots carry attributes that describe their decision.
     pub(crate) describes: bool,
     pub(crate) why: Option<Why>,
     /// The keys of kept traces. Created before the first cap on a key's bytes takes effect.
@@ -72,7 +71,6 @@ const COPIES: usize = 2;
 /// A thread's copy of a decider's rules, and the decider's number; 0: none.
 type ThreadCopy = RefCell<(u64, Option<Copied<Rules>>)>;
 
-/// The number of callsites for which a thread remembers the key's number.
 const NUMBERS_MAX: usize = 64;
 
 /// A callsite (the address of its metadata), a decider's number, and the number of the name's key.
@@ -318,7 +316,6 @@ impl Decider {
         })
     }
 
-    /// Applies the sampler's decision to the root: its weight goes into the trace state.
     #[inline]
     fn decided(
         &self,
@@ -368,7 +365,6 @@ impl Decider {
         self.tail.as_ref()?.boosting(number?, now)
     }
 
-    /// Notes a decision; `asked` is `None` if it is a parent's.
     #[cold]
     fn note(&self, trace_id: TraceId, keep: bool, asked: Option<(&str, Randomness, Decision)>) {
         if let Some(why) = &self.why {

@@ -51,7 +51,6 @@ impl DecisionTime {
     }
 }
 
-/// True from `from` on for [`SPAN`] nanoseconds.
 #[inline]
 fn is_within(began: Nanos, from: u64) -> bool {
     began.get().wrapping_sub(from) < SPAN

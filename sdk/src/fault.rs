@@ -125,7 +125,6 @@ impl SteerError {
         self.line
     }
 
-    /// The message without the line.
     #[cfg(feature = "parameters")]
     pub(crate) fn reason(&self) -> &str {
         let parts = self.message.split_once(": ").filter(|_| self.line.is_some());

@@ -41,7 +41,6 @@ pub(crate) struct Housekeeping {
 
 #[derive(Debug, Default)]
 struct Status {
-    /// The reason why the last snapshot was not written. Reported once.
     snapshot_fault: Option<String>,
     is_over: bool,
     is_done: bool,

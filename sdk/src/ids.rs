@@ -20,7 +20,6 @@ pub(crate) struct RandomIds;
 
 thread_local!(static GENERATOR: RefCell<Option<SmallRng>> = const { RefCell::new(None) });
 
-/// The source of ids: ours, or the user's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ids {
     pub(crate) custom: Option<Arc<dyn IdGenerator>>,

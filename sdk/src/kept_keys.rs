@@ -19,7 +19,6 @@ const TRACES_MAX: usize = 1 << 17;
 
 pub(crate) type KeyHash = u64;
 
-/// The key whose allowance covers a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOf {
     Key(KeyHash),

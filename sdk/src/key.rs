@@ -136,12 +136,10 @@ impl Key {
         self.custom.is_some()
     }
 
-    /// Whether the key of a root without fields depends only on the name.
     pub(crate) fn is_name_only(&self) -> bool {
         self.custom.is_none() && self.rule.is_name_only()
     }
 
-    /// Whether the key of every root of this callsite depends only on the name.
     #[inline]
     pub(crate) fn is_name_only_at(&self, metadata: &Metadata<'_>) -> bool {
         self.is_name_only() && !(self.by_path && metadata.name() == REQUEST)

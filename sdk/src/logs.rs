@@ -127,7 +127,6 @@ impl<L> LogLayer<L> {
     }
 }
 
-/// The decision about an event outside of our spans, by OpenTelemetry's current context.
 fn decision_here() -> LogDecision {
     if !stack::has_contexts() {
         return LogDecision::Kept;

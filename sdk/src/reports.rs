@@ -48,7 +48,6 @@ struct State {
     lost: u64,
     /// Accepted spans when exports began to fail or wait; `None` while they succeed.
     failing_from: Option<u64>,
-    /// The last text about spans that were accepted and not passed on.
     undelivered: Option<String>,
     /// When each kind was last due, or for hints looked for.
     at: [Option<Instant>; Kind::Notice as usize],
@@ -114,7 +113,6 @@ impl State {
         due
     }
 
-    /// A report about spans that were accepted and not passed on, if there are more.
     fn undelivered(&mut self, text: Option<String>, now: Instant) -> Option<Report> {
         if text == self.undelivered || !self.may(Kind::Undelivered, now) {
             return None;
@@ -225,10 +223,8 @@ impl Reports {
     }
 }
 
-/// Roots from which on a single key is worth a hint.
 const HINT_ROOTS: u64 = 1_000;
 
-/// Names that middleware gives every request.
 const GENERIC: [&str; 5] = ["request", "HTTP request", "http_request", "http-request", "grpc_request"];
 
 /// Says so if most roots have one name of a middleware as their key.

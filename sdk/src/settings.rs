@@ -33,7 +33,6 @@ pub enum DroppedSpans {
 }
 
 impl DroppedSpans {
-    /// Whether a span of this callsite is disabled below a dropped root.
     #[inline]
     pub(crate) fn refuses(self, metadata: &Metadata<'_>) -> bool {
         self == DroppedSpans::Disabled && metadata.is_span() && !faces_outward(metadata)

@@ -24,7 +24,6 @@ pub(crate) mod owner;
 /// A span that this thread is inside.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    /// The number of the [`Owner`](owner::Owner).
     pub(crate) owner: u64,
     pub(crate) id: u64,
     pub(crate) inside: CurrentSpan,
@@ -155,7 +154,6 @@ impl Here {
         }
     }
 
-    /// Whether the innermost item is this owner's, with this entry.
     #[inline(always)]
     fn is_inside(&self, owner: u64, entry: u64) -> bool {
         self.owner.get() == owner && self.entry.get() == entry
@@ -248,7 +246,6 @@ pub(crate) fn innermost_of_all(owner: u64) -> Option<CurrentSpan> {
     here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
-/// The items of all owners on this thread, of which there is at least one.
 struct Items<'a> {
     innermost: &'a Entered,
     outer: &'a [Entered],
@@ -279,7 +276,6 @@ pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(CurrentSpan) -> Option<T>) ->
     search(|items| items.iter().filter(|item| item.owner == owner).find_map(|item| f(item.inside)))
 }
 
-/// The id of the owner's span that this thread entered last.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
     search(|items| items.iter().find(|item| item.owner == owner).map(|item| item.id))
 }
@@ -290,7 +286,6 @@ pub(crate) fn entered(owner: u64, id: u64) -> Option<(SpanId, bool)> {
     search(|items| items.iter().find(|item| item.owner == owner && item.id == id).map(of_item))
 }
 
-/// Whether a span that this thread is inside, of any owner, has this context.
 #[cold]
 pub(crate) fn has_context(context: SpanId) -> bool {
     search(|items| items.iter().find(|item| item.inside.context == context).map(|_| ())).is_some()

@@ -91,7 +91,6 @@ impl Steering {
         self.budget_control()?.factor()
     }
 
-    /// Updates the factor on all probabilities if the budget's interval is over.
     pub(crate) fn control_budget(&self, progress: impl FnOnce() -> QueueProgress) {
         let mut budget_control = self.budget_control();
         let scaled = budget_control
@@ -106,7 +105,6 @@ impl Steering {
         self.budget_control.as_ref().map(lock)
     }
 
-    /// Replaces the sampler, the cap or both; `None` keeps the current one.
     fn replace(&self, config: Option<&Config>, cap: Option<&Cap>) {
         self.change(|rules, carried, now| {
             let cap = cap.unwrap_or(rules.sampler.cap());
@@ -176,7 +174,6 @@ impl Steering {
         format!("{config}{budget}{cap}")
     }
 
-    /// Removes expired overrides, so that decisions no longer look them up.
     pub(crate) fn forget_expired(&self) {
         let rules = self.decider.rules.load();
         if rules.overrides.is_empty() {

@@ -20,7 +20,6 @@ pub struct KeyTotals<const N: usize> {
     counts: fn(&KeyStats) -> [u64; N],
 }
 
-/// A running sum over records that may be evicted.
 #[derive(Debug)]
 struct Total<const N: usize> {
     /// The sum over the evicted records.

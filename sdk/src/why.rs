@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 const RINGS: usize = 8;
 /// Decisions in a ring; each takes up to 350 bytes.
 const RING_MAX: usize = 1 << 17;
-/// Bytes of a key that are stored.
 const KEY_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -53,7 +52,6 @@ impl Why {
         Why { rings: (0..RINGS).map(|_| ring()).collect() }
     }
 
-    /// Notes a decision; `asked` is `None` if it is a parent's.
     pub(crate) fn note(&self, trace_id: TraceId, keep: bool, asked: Option<(&str, Randomness, Decision)>) {
         let (key, randomness, decision) = match asked {
             Some((key, randomness, decision)) => (key, randomness, Some(decision)),

@@ -194,14 +194,12 @@ impl Builder {
         Ok(())
     }
 
-    /// The longest sleep of an exporter's thread before it looks for old traces.
     fn idle(&self) -> Duration {
         let held = if self.keeps_late() { Duration::from_nanos(self.tail.hold.get()) } else { IDLE_MAX };
         self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX)
     }
 }
 
-/// Starts the threads that work periodically, each only if there is work for it.
 fn start_keepers(shared: &Shared) -> Result<(), BuildError> {
     let steering = Arc::downgrade(&shared.steering);
     let is_announced = shared.reports.announce();

@@ -116,7 +116,6 @@ impl Core {
         entry
     }
 
-    /// Refuses a span of a kept trace, and counts it as lost.
     #[cold]
     pub(super) fn lose(&self, id: Option<u64>, counted: Counted) -> &Entry {
         let counters = &self.shared.counters;
@@ -162,12 +161,10 @@ fn begin_extra(entry: &Entry, parent: &Entry, body: Option<Box<Body>>) {
 }
 
 impl Beginning {
-    /// A span below a dropped root, identified by that root's span id.
     pub(crate) fn below_dropped(metadata: &'static Metadata<'static>, root: SpanId) -> Self {
         Beginning { phase: Phase::Dropped, span_id: root, ..Self::new(metadata, 0, 0) }
     }
 
-    /// An undecided local root.
     #[inline]
     pub(super) fn new(metadata: &'static Metadata<'static>, began: u64, thread: u32) -> Self {
         Beginning {

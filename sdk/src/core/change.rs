@@ -61,7 +61,6 @@ impl Core {
         );
     }
 
-    /// Adds an event of `tracing` to its explicit parent, or to the innermost span of this thread.
     pub(crate) fn event(&self, event: &Event<'_>) {
         let id = if event.is_contextual() {
             match stack::innermost(self.number()) {

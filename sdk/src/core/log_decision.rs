@@ -43,7 +43,6 @@ impl Core {
         }
     }
 
-    /// `None` unless traces are kept late.
     pub(crate) fn late(&self) -> Option<&LateTraces> {
         self.shared.late.as_ref()
     }

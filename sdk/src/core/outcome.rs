@@ -257,7 +257,6 @@ impl Core {
         }
     }
 
-    /// Notes a panic that unwinds through a span that this thread exits.
     #[cold]
     pub(super) fn note_panic(&self, entry: &Entry) {
         match entry {
@@ -284,7 +283,6 @@ impl Core {
         }
     }
 
-    /// Notes fields that are recorded on a dropped root, or on a span below one.
     #[cold]
     pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
         if self.shared.late.is_none() || self.find(id).is_none() {

@@ -44,7 +44,6 @@ pub(crate) enum Base {
 }
 
 impl Base {
-    /// The flag for the span's entry: `BASE_CURRENT` or 0.
     #[inline]
     pub(crate) fn flag(&self) -> u8 {
         if matches!(self, Base::Current) { BASE_CURRENT } else { 0 }
@@ -137,7 +136,6 @@ pub(crate) fn place<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placemen
     }
 }
 
-/// The place of a span for which [`parent_here`] returned `None`.
 pub(crate) fn place_elsewhere<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     match place_anywhere(core, attributes) {
         Placement::LocalRoot { .. }
@@ -240,7 +238,6 @@ pub(super) fn forget_gone() {
     }
 }
 
-/// The place of a span with an explicit parent, or explicitly without one.
 #[cold]
 fn explicit<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     if Here::now().is_suppressed {

@@ -48,11 +48,8 @@ static NO_PARENT: SpanContext = SpanContext::NONE;
 
 #[derive(Clone, Copy)]
 enum Known<'a> {
-    /// Those recorded so far.
     Body(Option<&'a Body>),
-    /// Those that it begins with.
     Attributes(&'a Attributes<'a>),
-    /// The key that the user's function made of them.
     Key(&'a str),
 }
 
@@ -122,7 +119,6 @@ impl Core {
         entry
     }
 
-    /// Refuses a decided root for which the memory of open spans has no room.
     #[cold]
     fn refuse_root(&self, id: Option<u64>, decision: &RootDecision) -> &Entry {
         if !decision.keep {
@@ -373,7 +369,6 @@ impl Outcome<'_> {
 }
 
 impl Known<'_> {
-    /// Whether the key depends only on the callsite's name.
     #[inline]
     fn is_name_only(self, key: &Key, metadata: &Metadata<'_>) -> bool {
         match self {

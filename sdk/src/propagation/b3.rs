@@ -181,7 +181,6 @@ fn multi(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
     Some((trace_id, span_id, decision))
 }
 
-/// Parses an id of 128 bits, or of 64, which become the low ones.
 fn trace_id(digits: &str) -> Option<TraceId> {
     let id =
         if digits.len() == 16 || digits.len() == 32 { TraceId::from(hex(digits)?) } else { return None };

@@ -35,7 +35,6 @@ fn with<T>(number: u64, f: impl FnOnce(&Known) -> T) -> Option<T> {
     known.get(at).map(f)
 }
 
-/// The registration of an owner; ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Number(u64);
 
@@ -59,7 +58,6 @@ impl Number {
         }
     }
 
-    /// Stores the address of the registry, or of our subscriber, on which the owner is installed.
     pub(crate) fn set_base(&self, base: usize) {
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
         known.iter_mut().filter(|known| known.number == self.0).for_each(|known| known.base = base);

@@ -26,7 +26,6 @@ pub(crate) struct BudgetControl {
 }
 
 impl BudgetControl {
-    /// Starts with a budget; `own` is the one set in code.
     pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: &Config, now: Nanos) -> Self {
         let controller = Some(Controller::new(budget));
         BudgetControl {
@@ -39,7 +38,6 @@ impl BudgetControl {
         }
     }
 
-    /// The counter to which the exporter's side adds.
     pub(crate) fn exported_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.exported_bytes)
     }

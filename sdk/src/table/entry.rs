@@ -71,7 +71,6 @@ pub(crate) enum Phase {
     Free,
     /// A local root that the sampler has not decided yet: its parent may still be set.
     Undecided,
-    /// A thread is about to publish another state.
     Claimed,
     /// A span below a recorded one that has not started: its parent may still be set.
     Waiting,
@@ -113,7 +112,6 @@ pub(crate) const CONTEXT: u8 = 2;
 pub(crate) const STATE: u8 = 4;
 /// The root is decided with a remote parent, or with a context that carries values.
 pub(crate) const PENDING: u8 = 8;
-/// A context that can write to the span was handed out.
 pub(crate) const EXPOSED: u8 = 16;
 pub(crate) const ROOT: u8 = 32;
 /// The span's context is derived from the current one, provided that is its parent's.

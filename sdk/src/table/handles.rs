@@ -33,7 +33,6 @@ pub(crate) struct Handles(AtomicU64);
 pub(crate) enum LetGo {
     Stale,
     HeldStill,
-    /// The caller released the last handle, and must end the span.
     Last,
 }
 

@@ -20,7 +20,6 @@ use astracer_spans::sync::statics::{AtomicU64, Ordering};
 use astracer_spans::sync::{Mutex, lock};
 
 const PLACES_MAX: u32 = (1 << PLACE_BITS) - 1;
-/// The number of places that a thread moves from or to the shared list at once.
 const BATCH: usize = 32;
 /// Never-used places are taken in smaller batches, so that a thread with one span does not hold
 /// many.
@@ -29,12 +28,10 @@ const FRESH: u32 = 8;
 #[derive(Debug)]
 pub(super) struct OwnEntries {
     pub(super) pages: Box<Pages>,
-    /// Distinguishes tables; never 0.
     number: u64,
     spare: Arc<Mutex<Spare>>,
 }
 
-/// Free places that no thread holds.
 #[derive(Debug)]
 struct Spare {
     places: Vec<u32>,
@@ -131,7 +128,6 @@ thread_local! {
     static HOME: RefCell<Home> = const { RefCell::new(Home(None)) };
 }
 
-/// The shared list to which the thread's places belong.
 #[derive(Debug)]
 struct Home(Option<Weak<Mutex<Spare>>>);
 

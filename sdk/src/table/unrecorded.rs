@@ -33,7 +33,6 @@ const SHARED: u64 = u64::MAX - 1;
 #[repr(u8)]
 pub(crate) enum Refusal {
     Dropped,
-    /// Its trace is kept, without it.
     Lost,
 }
 
@@ -46,7 +45,6 @@ pub(crate) fn unrecorded_id(refusal: Option<Refusal>) -> Id {
     Id::from_u64(refusal.map_or(UNRECORDED | number, |refusal| REFUSED | number | refusal as u64))
 }
 
-/// Whether a table made this id for a span without an entry.
 pub(crate) fn is_unrecorded(id: &Id) -> bool {
     id.into_u64() & UNRECORDED != 0
 }

@@ -16,7 +16,6 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Entry {
-    /// Begins a span in the phase `Claimed`, which the caller decides next.
     #[inline]
     pub(crate) fn begin_claimed(&self, beginning: &Beginning) -> Claim<'_> {
         self.begin(beginning);

@@ -39,7 +39,6 @@ pub(crate) struct Pending {
 }
 
 impl Entry {
-    /// Marks the span as usable by other threads, through a context.
     pub(crate) fn expose(&self) {
         if !self.has(EXPOSED) {
             let _locked = lock(&self.extra);

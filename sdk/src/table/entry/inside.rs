@@ -27,7 +27,6 @@ impl Entry {
         }
     }
 
-    /// Ticks during which at least one thread was inside.
     #[inline]
     pub(crate) fn busy(&self) -> Ticks {
         self.busy.load(Ordering::Relaxed)
