@@ -303,8 +303,7 @@ fn eight_threads_at_once(base: Base, open_max: u64) {
         for context in MODES {
             for sampler in ["always", "every:2"] {
                 let load = at_once(base, dropped_spans, context, sampler);
-                let outcome = stress::run(seed, load, None, &mut |_| ());
-                let stats = outcome.stats;
+                let (stats, _) = stress::run(seed, load, None, &mut |_| ());
                 assert_eq!(stats.spans_lost.total(), 0, "{load:?}: {stats:?}");
                 assert!(stats.spans_open <= open_max, "{load:?}: {stats:?}");
             }
@@ -329,8 +328,7 @@ fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
                     ..at_once(base, dropped_spans, context, sampler)
                 };
                 stress::run(seed, Load { shuts_down: true, rounds: 500, ..load }, None, &mut |_| ());
-                let outcome = stress::run(seed, load, None, &mut |_| ());
-                let stats = outcome.stats;
+                let (stats, _) = stress::run(seed, load, None, &mut |_| ());
                 assert_eq!(stats.spans_lost.total(), 0, "{load:?}: {stats:?}");
                 assert!(stats.spans_open <= open_max, "{load:?}: {stats:?}");
                 let kept: u64 = stats.tail.policies.iter().map(|policy| policy.kept).sum();
@@ -376,12 +374,11 @@ fn a_week(rounds: u64, load: Load) -> Load {
 fn a_week_with_leaks(base: Base) {
     let load = a_week(100_000, at_once(base, DroppedSpans::Visible, ContextMode::Ids, "every:2"));
     let mut most = 0;
-    let outcome = stress::run(3, load, None, &mut |stats| most = most.max(stats.open_bytes));
-    let stats = outcome.stats;
+    let (stats, leaked) = stress::run(3, load, None, &mut |stats| most = most.max(stats.open_bytes));
     assert_eq!((stats.spans_lost.total(), stats.parts_cut), (0, 0), "{stats:?}");
-    assert!(outcome.leaked > 0);
+    assert!(leaked > 0);
     // A leaked span holds those above it. The registry's unclosed spans are added.
-    assert!(stats.spans_open <= 10 * outcome.leaked + 20, "{} leaked: {stats:?}", outcome.leaked);
+    assert!(stats.spans_open <= 10 * leaked + 20, "{leaked} leaked: {stats:?}");
     assert!(most <= 64 << 20, "{most}: {stats:?}");
 }
 
@@ -494,16 +491,16 @@ fn soak() {
                 _ => "every:2",
             };
             let load = a_week(200_000, Load { late, ..at_once(base, pair.dropped_spans, context, sampler) });
-            let outcome = stress::run(seed, load, Some(until), &mut |_| ());
-            let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
-            let kept_late: u64 = outcome.stats.tail.policies.iter().map(|policy| policy.kept).sum();
+            let (stats, leaked) = stress::run(seed, load, Some(until), &mut |_| ());
+            let Stats { spans_made, spans_open, spans_lost, open_bytes, tail, .. } = &stats;
+            let kept_late: u64 = tail.policies.iter().map(|policy| policy.kept).sum();
             // The threads may outpace the exporter. The queue counts the spans that it sheds, and
             // no others are lost.
-            assert_eq!(spans_lost.total(), spans_lost.queue_full, "seed {seed}: {:?}", outcome.stats);
+            assert_eq!(spans_lost.total(), spans_lost.queue_full, "seed {seed}: {stats:?}");
             println!(
-                "week {week} ({context:?}, {sampler}): {spans_made} spans, {} leaked, {spans_open} open, {} shed, \
-                 {open_bytes} bytes of table, {kept_late} traces kept late",
-                outcome.leaked, spans_lost.queue_full
+                "week {week} ({context:?}, {sampler}): {spans_made} spans, {leaked} leaked, {spans_open} open, \
+                 {} shed, {open_bytes} bytes of table, {kept_late} traces kept late",
+                spans_lost.queue_full
             );
         }
     });

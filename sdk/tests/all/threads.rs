@@ -147,7 +147,6 @@ fn a_thread_needs_little_stack() {
     for (sampler, policies) in [("always", ""), ("never", ""), ("never", "error,slow:p99,odd")] {
         let world = Arc::new(sampling(sampler, |builder| {
             let builder = builder.with_context_mode(ContextMode::Recording);
-            let builder = builder;
             match policies.parse::<Tail>() {
                 Ok(tail) => builder.with_tail(tail.with_provisional(ProvisionalMode::Always)),
                 Err(_) => builder,

@@ -144,15 +144,10 @@ pub(crate) enum Template {
     DebugFields,
 }
 
-const TEMPLATES: [Template; 7] = [
-    Template::Plain,
-    Template::Fields,
-    Template::Late,
-    Template::Client,
-    Template::Server,
-    Template::Debug,
-    Template::DebugFields,
-];
+const TEMPLATES: [Template; 7] = {
+    use Template::*;
+    [Plain, Fields, Late, Client, Server, Debug, DebugFields]
+};
 
 /// The kind of program to generate.
 #[derive(Clone, Copy, Debug)]

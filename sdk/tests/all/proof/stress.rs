@@ -182,16 +182,15 @@ struct Service {
     stop: AtomicBool,
 }
 
-/// The state at the end of a run.
-#[derive(Debug)]
-pub(crate) struct RunResult {
-    pub(crate) stats: Stats,
-    pub(crate) leaked: u64,
-}
-
-/// Runs a load and checks everything that must hold. `until` ends it before its rounds are over.
+/// Runs a load and checks everything that must hold. Returns the counts at the end, and the number
+/// of leaked handles. `until` ends it before its rounds are over.
 /// `seen` receives the counts now and then.
-pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn FnMut(&Stats)) -> RunResult {
+pub(crate) fn run(
+    seed: u64,
+    load: Load,
+    until: Option<Instant>,
+    seen: &mut dyn FnMut(&Stats),
+) -> (Stats, u64) {
     let (clock, hand) = Clock::manual(start());
     let checker = Checker::default();
     let own = Arc::new(OnceLock::<WeakHandle>::new());
@@ -270,7 +269,7 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     assert!(traces.lies.is_empty(), "seed {seed}, {load:?}:\n{}", traces.lies.join("\n"));
     let leaked = service.leaked.lock().unwrap().len() as u64;
     check(&stats, traces.exported, seed);
-    RunResult { stats, leaked }
+    (stats, leaked)
 }
 
 /// Flushes again while the exporter makes progress. On a loaded machine the threads may leave the
