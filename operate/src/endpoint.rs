@@ -153,12 +153,10 @@ impl Server {
         let time = Duration::from_secs(u64::from(seconds)).min(OVERRIDE_MAX);
         if time.is_zero() {
             self.handle.end_override(&key);
-            return Answer::new("application/json", "{}");
+        } else if let Err(error) = self.handle.override_key(&key, Override::Ratio(share), time) {
+            return Answer::error("409 Conflict", &error.to_string());
         }
-        match self.handle.override_key(&key, Override::Ratio(share), time) {
-            Ok(()) => Answer::new("application/json", "{}"),
-            Err(error) => Answer::error("409 Conflict", &error.to_string()),
-        }
+        Answer::new("application/json", "{}")
     }
 }
 

@@ -71,7 +71,6 @@ fn callback<T, F: Fn(&Handle, &dyn AsyncInstrument<T>) + Send + Sync>(
 /// sets per instrument by default, and a key has up to six.
 const KEYS_MAX: usize = 300;
 
-/// Decisions and their reasons, in the order of [`Roots`].
 const DECISIONS: [(&str, &str); 6] = [
     ("kept", "sampler"),
     ("kept", "override"),
@@ -115,7 +114,6 @@ impl ReportedRoots {
 /// A running sum over a counter that may restart.
 #[derive(Debug, Default)]
 struct Sum {
-    /// The total before the last restart.
     before: u64,
     now: u64,
 }

@@ -34,10 +34,7 @@ struct Outgoing<'a>(&'a mut HeaderMap);
 
 impl Injector for Outgoing<'_> {
     fn set(&mut self, key: &str, value: String) {
-        let name = match parsed(key) {
-            Some(name) => Ok(name.clone()),
-            None => HeaderName::try_from(key),
-        };
+        let name = parsed(key).cloned().map_or_else(|| HeaderName::try_from(key), Ok);
         // A propagator of the service's own may write what no header can hold.
         if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
             self.0.insert(name, value);

@@ -278,12 +278,11 @@ struct SentAnnouncement {
 
 impl Drop for SentAnnouncement {
     fn drop(&mut self) {
-        let goes_back = || {
-            self.peer.compare_exchange(self.all, self.announced, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
         if self.is_confirmed {
-            self.handle.count_unannounced(self.unannounced);
-        } else if !goes_back() {
+            return self.handle.count_unannounced(self.unannounced);
+        }
+        let (peer, all) = (&self.peer, self.all);
+        if peer.compare_exchange(all, self.announced, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             self.handle.count_unannounced(self.named + self.unannounced);
         }
     }

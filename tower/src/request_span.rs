@@ -113,7 +113,6 @@ fn fail(span: &Span, kind: &str) {
     span.record("error.type", kind);
 }
 
-/// The route of a request, found among its extensions.
 type Route = dyn for<'a> Fn(&'a Extensions) -> Option<&'a str> + Send + Sync;
 
 /// A tower layer for servers: each request gets a span named by its route, below the caller's span

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 /// The longest request head, in bytes.
 const HEAD_MAX: usize = 8 << 10;
-/// The time limit for a request and its response.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A request without its body, which is not read.
@@ -82,7 +81,6 @@ fn decode(text: &str) -> Option<String> {
 
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The code and the reason.
     status: &'static str,
     content_type: &'static str,
     body: String,
@@ -121,8 +119,7 @@ pub(super) fn serve(mut stream: TcpStream, answer: impl FnOnce(&Request<'_>) -> 
         }
         Err(_) => Answer::error("408 Request Timeout", "timed out reading the request"),
     };
-    write(&mut stream, answer.head().as_bytes(), deadline)?;
-    write(&mut stream, answer.body.as_bytes(), deadline)
+    write(&mut stream, (answer.head() + &answer.body).as_bytes(), deadline)
 }
 
 fn left(deadline: Instant) -> io::Result<Duration> {

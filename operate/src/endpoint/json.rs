@@ -17,7 +17,7 @@ pub(super) fn stats(handle: &Handle) -> String {
     outcomes.truncate(KEYS_MAX);
     let overrides: Map<String, Value> =
         handle.overrides().into_iter().map(|(key, (_, left))| (key, left.as_secs().into())).collect();
-    line(&json!({
+    let stats = json!({
         "sampler": handle.sampler_config().map(|config| config.to_string()),
         "cap": handle.cap().filter(|cap| !cap.is_none()).map(|cap| cap.to_string()),
         "cap_level": handle.cap_level(),
@@ -38,10 +38,10 @@ pub(super) fn stats(handle: &Handle) -> String {
         "keys_all": all,
         "keys": keys.iter().map(key).collect::<Value>(),
         "outcomes": outcomes.iter().map(outcome).collect::<Value>(),
-    }))
+    });
+    format!("{stats}\n")
 }
 
-/// The policies, the ring, and the number of traces given up for each reason.
 fn late(tail: &TailStats) -> Value {
     let policy = |of: &PolicyCounts| json!({ "policy": of.policy, "budget": of.budget, "kept": of.kept, "bytes": of.kept_bytes, "refused": of.refused });
     let given_up: Map<String, Value> =
@@ -104,7 +104,7 @@ pub(super) fn why(explanation: &Explanation) -> String {
         explanation;
     // JavaScript numbers cannot hold 56 bits.
     let hex = |bits: u64| format!("{bits:014x}");
-    line(&json!({
+    let why = json!({
         "trace_id": trace_id.to_string(),
         "keep": keep,
         "key": key,
@@ -116,9 +116,6 @@ pub(super) fn why(explanation: &Explanation) -> String {
         "kept": counts.map(|counts| counts.1),
         "late": late,
         "words": explanation.to_string(),
-    }))
-}
-
-fn line(value: &Value) -> String {
-    format!("{value}\n")
+    });
+    format!("{why}\n")
 }
