@@ -12,7 +12,7 @@
 //! - `opened`, the start of the trace: the thread that takes the slot from the free list, after
 //!   writing its marks; set to 0 by the thread that ends the turn, under the lock;
 //! - `gathered`: the holder of the lock, after comparing the turn;
-//! - `marks` (see [`provisional`]): the thread that takes the slot for a provisional trace; then
+//! - `marks` (see `provisional.rs`): the thread that takes the slot for a provisional trace; then
 //!   any thread, by compare-exchange with the turn;
 //! - `key`, the root's: the thread that takes the slot for a provisional trace.
 
