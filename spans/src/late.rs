@@ -186,7 +186,9 @@ impl LateTraces {
             self.queue.counters.held.add(trace.counted);
         }
         match self.ring.hold(trace, is_back, now) {
-            Ok(expired) => expired.into_iter().flatten().for_each(|expired| self.give_up_expired(expired)),
+            Ok(expired) => {
+                expired.into_iter().flatten().flatten().for_each(|trace| self.give_up_expired(trace));
+            }
             Err((trace, way_out)) => self.settle(trace, way_out, patience),
         }
     }

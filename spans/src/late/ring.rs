@@ -74,7 +74,8 @@ const EXPIRED_AT_ONCE: usize = 4;
 /// A point in time: the number of traces that had arrived in each shard.
 pub(super) type Arrivals = [u64; SHARDS];
 
-pub(super) type Expired = [Option<Box<ProvisionalTrace>>; 2 * EXPIRED_AT_ONCE];
+/// Expired traces of each row.
+pub(super) type Expired = [[Option<Box<ProvisionalTrace>>; EXPIRED_AT_ONCE]; 2];
 
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -195,7 +196,12 @@ impl Ring {
         trace.came = shard.came;
         shard.came += 1;
         shard.rows[row].push(trace);
-        Ok(std::array::from_fn(|at| self.pop_expired(&mut shard.rows[at / EXPIRED_AT_ONCE], now)))
+        let mut expired = Expired::default();
+        for (row, places) in shard.rows.iter_mut().zip(&mut expired) {
+            let popped = std::iter::from_fn(|| self.pop_expired(row, now));
+            places.iter_mut().zip(popped).for_each(|(place, trace)| *place = Some(trace));
+        }
+        Ok(expired)
     }
 
     fn pop_expired(&self, row: &mut Row, now: Ticks) -> Option<Box<ProvisionalTrace>> {

@@ -163,7 +163,7 @@ impl Detail {
     };
 
     pub fn is_none(&self) -> bool {
-        *self == Detail::NONE
+        matches!(self, &Detail::NONE)
     }
 
     pub fn map(self, mut f: impl FnMut(Text) -> Text) -> Detail {
