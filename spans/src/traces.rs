@@ -88,11 +88,6 @@ impl Gathered {
         is_taken
     }
 
-    #[inline]
-    fn outgrows(&self) -> bool {
-        self.buffer.bytes_used() > self.reservation.bytes()
-    }
-
     /// Reserves the bytes that the buffer holds. If the budget refuses, the caller queues the spans
     /// and frees the memory.
     #[cold]
@@ -248,11 +243,12 @@ impl Traces {
             self.free((trace.slot, slot), gathered, false);
             return is_taken;
         }
+        let used = if may_grow { gathered.buffer.bytes_used() } else { 0 };
         if gathered.buffer.records.len() >= queue.bounds.spans_per_trace as usize
-            || has_body && gathered.buffer.bytes_used() >= queue.bounds.bytes_per_part()
+            || has_body && used >= queue.bounds.bytes_per_part()
         {
             gathered.leave_in_part(queue);
-        } else if may_grow && gathered.outgrows() && !gathered.reserve_all(&self.budget) {
+        } else if used > gathered.reservation.bytes() && !gathered.reserve_all(&self.budget) {
             gathered.leave_early(queue);
         }
         true

@@ -89,7 +89,7 @@ impl Memory {
 
     /// Moves everything to the end of `to`. Returns the lengths by which positions have to be
     /// moved.
-    #[inline]
+    #[inline(always)]
     pub fn move_to(&mut self, to: &mut Memory) -> Lengths {
         let at = to.lengths();
         if !self.text.is_empty() {
