@@ -61,7 +61,6 @@ struct Shard {
     came: u64,
     kept: VecDeque<KeptTrace>,
     requests: VecDeque<TraceRequest>,
-    /// The last traces that were given up, if decisions are explained.
     given_up: VecDeque<GivenUpTrace>,
 }
 
@@ -74,7 +73,6 @@ const EXPIRED_AT_ONCE: usize = 4;
 /// A point in time: the number of traces that had arrived in each shard.
 pub(super) type Arrivals = [u64; SHARDS];
 
-/// Expired traces of each row.
 pub(super) type Expired = [[Option<Box<ProvisionalTrace>>; EXPIRED_AT_ONCE]; 2];
 
 #[derive(Debug)]
@@ -82,14 +80,12 @@ pub(super) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
     pub(super) budget: Arc<MemoryBudget>,
     hold: Ticks,
-    /// The time for which a request for a trace that has not arrived stays valid.
     request_age_max: Ticks,
     closed: AtomicBool,
     /// The requests whose trace was not there and has not arrived since.
     pub(super) missed: AtomicU64,
 }
 
-/// The outcome of ending a span after its trace left the slot.
 #[derive(Debug)]
 pub(super) enum LateSpan {
     Held,
@@ -225,7 +221,6 @@ impl Ring {
         rows.find_map(|row| self.pop_oldest(row))
     }
 
-    /// Takes the oldest trace of this row out of all shards; `None` once no shard has one.
     fn pop_oldest(&self, row: usize) -> Option<Box<ProvisionalTrace>> {
         loop {
             let first = |shard: &Mutex<Shard>| lock(shard).rows[row].first().map(|trace| trace.ended);
@@ -451,7 +446,6 @@ mod tests {
         }
     }
 
-    /// A late span's reservation covers the memory by which its trace grows.
     #[test]
     fn a_trace_that_grows_in_the_ring_reserves_its_memory() {
         let ring = Ring::new(1 << 20, 10, 10);
