@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::destination::{Counter, Delivery, DeliveryReport, Destination, ExportError, Span};
+use astracer_sdk::destination::{Counter, Delivery, DeliveryReport, Span};
 use astracer_sdk::{Astracer, ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
+use astracer_testing::{Delivering, Exporting, Ids};
 use opentelemetry::{SpanId, TraceId};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry};
@@ -88,13 +87,16 @@ fn trace(name: &str, rounds: u64) {
         .with_start(if own { Start::AtOnce } else { Start::WhenUsed })
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .with_id_generator(Counting::default())
+        .with_id_generator(Ids(|| TraceId::from(u128::from(next())), || SpanId::from(next())))
         // The exporter's thread begins when all is over.
         .with_batch_spans(usize::MAX)
         .with_batch_delay(Duration::from_secs(3_600));
     let builder = match name.contains("other exporter") {
-        true => builder.with_exporter(Nobody),
-        false => builder.with_destination(Nobody),
+        true => builder.with_exporter(Exporting(|_| Ok(()))),
+        false => {
+            let all = |spans: &[Span<'_>]| DeliveryReport::delivered(Delivery::all(spans));
+            builder.with_destination(Delivering(all, Counter::default))
+        }
     };
     let astracer = builder.build().expect("a layer");
     let body = match name {
@@ -191,44 +193,8 @@ struct Idle;
 
 impl<S: tracing::Subscriber> Layer<S> for Idle {}
 
-#[derive(Debug)]
-struct Nobody;
-
-impl SpanExporter for Nobody {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        Ok(())
-    }
-}
-
-impl Destination for Nobody {
-    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
-        DeliveryReport::delivered(Delivery::all(spans))
-    }
-
-    fn counter(&self) -> Counter {
-        Counter::default()
-    }
-
-    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
-        Ok(())
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Counting {
-    fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
-
-impl IdGenerator for Counting {
-    fn new_trace_id(&self) -> TraceId {
-        TraceId::from(u128::from(self.next()))
-    }
-
-    fn new_span_id(&self) -> SpanId {
-        SpanId::from(self.next())
-    }
+/// Ids that are counted up.
+fn next() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
