@@ -8,10 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SpanData;
 use tracing::span::Attributes;
 use tracing::{Callsite, Dispatch, Metadata, info, info_span};
 
-use crate::support::{draw, one, world};
+use crate::support::{World, draw, one, world};
 
 /// Calls a function when it is formatted for the first time.
 struct Runs<F>(RefCell<Option<F>>);
@@ -43,36 +44,32 @@ fn root(dispatch: &Dispatch) -> tracing::span::Id {
 
 /// Passes `uses` a field whose formatting ends the span around it and begins another span, which
 /// ends last.
-fn with_field_that_ends_its_span(dispatch: &Dispatch, uses: impl FnOnce(&dyn fmt::Debug)) {
-    let around = info_span!("around").entered();
-    let next = RefCell::new(None);
-    let field = runs(|| {
-        drop(around);
-        *next.borrow_mut() = Some(root(dispatch));
+fn with_field_that_ends_its_span(uses: impl FnOnce(&dyn fmt::Debug)) -> (World, Vec<SpanData>) {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let around = info_span!("around").entered();
+        let next = RefCell::new(None);
+        let field = runs(|| {
+            drop(around);
+            *next.borrow_mut() = Some(root(&world.dispatch));
+        });
+        uses(&field);
+        world.dispatch.try_close(next.take().unwrap());
     });
-    uses(&field);
-    dispatch.try_close(next.take().unwrap());
+    (world, spans)
 }
 
 /// The next span may reuse the table entry of the one that ended.
 #[test]
 fn an_event_that_ends_its_span_is_not_the_next_one_s() {
-    let world = world(|builder| builder);
-    let dispatch = world.dispatch.clone();
-    let spans = world.run(|| {
-        with_field_that_ends_its_span(&dispatch, |field| info!(?field, "ends its span"));
-    });
+    let (_, spans) = with_field_that_ends_its_span(|field| info!(?field, "ends its span"));
     assert_eq!(one(&spans, "next").events.events.len(), 0, "{}", draw(&spans));
     assert_eq!(spans.len(), 2);
 }
 
 #[test]
 fn a_span_that_ends_its_parent_while_it_begins_is_not_below_the_next_one() {
-    let world = world(|builder| builder);
-    let dispatch = world.dispatch.clone();
-    let spans = world.run(|| {
-        with_field_that_ends_its_span(&dispatch, |field| info_span!("child", ?field).in_scope(|| ()));
-    });
+    let (world, spans) = with_field_that_ends_its_span(|field| drop(info_span!("child", ?field).entered()));
     assert_eq!(spans.len(), 3);
     let (around, child) = (one(&spans, "around"), one(&spans, "child"));
     assert_eq!(child.parent_span_id, around.span_context.span_id(), "{}", draw(&spans));

@@ -15,12 +15,6 @@ use tracing::{Span, info_span};
 use crate::late::{fails, late, tail};
 use crate::support::{TIMEOUT, World, world};
 
-fn traces(world: &World, count: usize) {
-    world.inside(|| {
-        (0..count).for_each(|_| info_span!("request").in_scope(|| ()));
-    });
-}
-
 /// A world whose queue has room for this many traces, each a batch of its own.
 fn small_queue(gate: &Gate, traces: usize, when_full: WhenQueueFull) -> World {
     world(|builder| {
@@ -73,11 +67,16 @@ impl Gate {
     }
 
     fn pass(&self, names: impl Iterator<Item = String>) {
+        self.pass_within(Duration::MAX, names);
+    }
+
+    /// Passes although the gate is closed when this time is over.
+    fn pass_within(&self, time: Duration, names: impl Iterator<Item = String>) {
         let mut state = self.0.0.lock().unwrap();
         state.waiting += 1;
         state.waiting_max = state.waiting_max.max(state.waiting);
         self.0.1.notify_all();
-        let mut state = self.0.1.wait_while(state, |state| !state.is_open).unwrap();
+        let mut state = self.0.1.wait_timeout_while(state, time, |state| !state.is_open).unwrap().0;
         state.waiting -= 1;
         state.names.extend(names);
     }
@@ -90,7 +89,7 @@ fn exports_in_flight_are_as_many_as_asked_for() {
         let world = world(|builder| {
             builder.with_batch_spans(1).with_exports_in_flight(exports).with_exporter(gate.exporter())
         });
-        traces(&world, 10);
+        world.roots("request", 10);
         gate.wait_for(exports);
         let error = world.handle.flush(Duration::from_millis(20)).unwrap_err();
         assert_eq!((error.is_timeout(), error.spans_left(), error.spans_lost()), (true, 10, 0), "{error}");
@@ -127,36 +126,24 @@ fn a_full_queue_sheds_the_newest_traces() {
 const HOUR: Duration = Duration::from_secs(3_600);
 const HEARTBEAT: &str = "astracer.heartbeat";
 
-/// A call of an exporter that allows one at a time. It waits a while for a second one.
-fn one_by_one((state, changed): &(Mutex<GateState>, Condvar), batch: &[SpanData]) {
-    let mut state = state.lock().unwrap();
-    state.waiting += 1;
-    state.waiting_max = state.waiting_max.max(state.waiting);
-    state.names.extend(batch.iter().map(|span| span.name.to_string()));
-    changed.notify_all();
-    let while_alone = |state: &mut GateState| state.waiting_max < 2;
-    let mut state = changed.wait_timeout_while(state, Duration::from_millis(300), while_alone).unwrap().0;
-    state.waiting -= 1;
-}
-
 /// "This function will never be called concurrently for the same exporter instance"
 /// (opentelemetry_sdk, `SpanExporter::export`).
 #[test]
 fn a_heartbeat_waits_for_the_export_that_is_under_way() {
-    let calls = Arc::new((Mutex::new(GateState::default()), Condvar::new()));
-    let own = calls.clone();
+    let gate = Gate::default();
+    let own = gate.clone();
     let exporter = Exporting(move |batch: Vec<SpanData>| {
-        one_by_one(&own, &batch);
+        // A second call has this time to begin.
+        own.pass_within(Duration::from_millis(300), batch.iter().map(|span| span.name.to_string()));
         Ok(())
     });
     let world = world(|builder| builder.with_batch_spans(1).with_heartbeat(HOUR).with_exporter(exporter));
-    traces(&world, 1);
-    let (state, changed) = &*calls;
-    drop(changed.wait_while(state.lock().unwrap(), |state| state.waiting_max == 0).unwrap());
+    world.roots("request", 1);
+    gate.wait_for(1);
     // The shutdown sends the last heartbeat.
     world.handle.shutdown(TIMEOUT).unwrap();
-    let state = state.lock().unwrap();
-    assert_eq!((state.waiting_max, &state.names[..]), (1, &["request".to_owned(), HEARTBEAT.to_owned()][..]));
+    let state = gate.0.0.lock().unwrap();
+    assert_eq!((state.waiting_max, &*state.names), (1, &["request", HEARTBEAT].map(str::to_owned)[..]));
     assert_eq!(world.handle.heartbeat_spans(), (1, 0));
 }
 
@@ -176,7 +163,7 @@ fn a_heartbeat_is_one_of_several_exports() {
         let builder = builder.with_batch_spans(1).with_exports_in_flight(2).with_heartbeat(HOUR);
         builder.with_exporter(exporter)
     });
-    traces(&world, 1);
+    world.roots("request", 1);
     gate.wait_for(1);
     world.handle.shutdown(TIMEOUT).unwrap();
     assert_eq!(world.handle.heartbeat_spans(), (1, 0));
@@ -194,7 +181,7 @@ fn a_blocking_queue_loses_nothing() {
             assert!(world.handle.stats().spans_made <= 4, "{:?}", world.handle.stats());
             gate.open();
         });
-        traces(&world, 100);
+        world.roots("request", 100);
         opens.join().unwrap();
     });
     world.handle.flush(TIMEOUT).unwrap();
@@ -207,7 +194,7 @@ fn a_blocking_queue_waits_until_its_deadline() {
     let gate = Gate::default();
     let world = small_queue(&gate, 1, WhenQueueFull::Block(Duration::from_millis(5)));
     let start = Instant::now();
-    traces(&world, 20);
+    world.roots("request", 20);
     // The destination never comes back: each trace beyond the bound waits for its 5 ms.
     assert!(start.elapsed() < TIMEOUT);
     let lost = world.handle.stats().spans_lost.queue_full;
@@ -253,7 +240,7 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     };
     let world = world(|builder| builder.with_batch_spans(1_000).with_destination(Delivering(picky, away)));
     for call in 1..=7 {
-        traces(&world, 10);
+        world.roots("request", 10);
         let flushed = world.handle.flush(TIMEOUT);
         assert_eq!(flushed.as_ref().is_err_and(|error| error.is_export_failure()), call < 7, "{flushed:?}");
         if call == 2 {
@@ -290,7 +277,7 @@ fn a_late_flush_reports_the_exporters_reason() {
         DeliveryReport::delivered(Delivery::all(batch))
     };
     let world = world(|builder| builder.with_destination(Delivering(waits, away)));
-    traces(&world, 10);
+    world.roots("request", 10);
     let error = world.handle.flush(Duration::from_millis(1)).unwrap_err();
     assert!(error.is_timeout());
     assert!(error.to_string().contains("; there: ") && error.to_string().contains("away"), "{error}");

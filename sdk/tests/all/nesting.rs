@@ -5,14 +5,10 @@
 //! links, and spans that are left out of order; these are the ones that it meets too rarely.
 
 use opentelemetry::Context;
-use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::trace::TraceContextExt as _;
 use tracing::info_span;
 
-use crate::support::{sampling, world};
-
-fn current() -> SpanContext {
-    Context::current().span().span_context().clone()
-}
+use crate::support::{current, sampling, world};
 
 /// The registry reuses a span's id after some thousands of spans. A context that outlives the first
 /// span must not write to the second.

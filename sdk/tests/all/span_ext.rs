@@ -8,7 +8,7 @@ use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 use tracing::{Span, info, info_span};
 
 use crate::parity::{lines, ours, stock};
-use crate::support::Row;
+use crate::support::{Row, current};
 
 /// A remote parent with baggage.
 fn remote(sampled: bool) -> Context {
@@ -16,10 +16,6 @@ fn remote(sampled: bool) -> Context {
     let state = TraceState::from_key_value([("vendor", "x"), ("ot", "rv:80000000000000")]).unwrap();
     let parent = SpanContext::new(TraceId::from(77u128), SpanId::from(5u64), flags, true, state);
     Context::new().with_remote_span_context(parent).with_baggage([KeyValue::new("tenant", "a")])
-}
-
-fn current() -> SpanContext {
-    Context::current().span().span_context().clone()
 }
 
 fn tenant(cx: &Context) -> Option<String> {

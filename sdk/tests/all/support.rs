@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use astracer_sdk::{Astracer, Builder};
 pub(crate) use astracer_testing::{Collector, TIMEOUT, World, named, one, start};
-use opentelemetry::trace::Status;
-use opentelemetry::{SpanId, Value};
+use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _};
+use opentelemetry::{Context, SpanId, Value};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::span::{Attributes, Id};
 use tracing::{Dispatch, Event, Subscriber};
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::layer::{Context as LayerContext, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
@@ -114,39 +114,39 @@ fn status(status: &Status) -> String {
     }
 }
 
+/// The ids of the span in the current context.
+pub(crate) fn current() -> SpanContext {
+    Context::current().span().span_context().clone()
+}
+
 /// A row of a table in docs/tracing-layer.md: its first cell, and the test that proves the row.
 pub(crate) type Row = (&'static str, fn());
 
-/// Another layer. It collects its spans, and the current span at each event.
-#[derive(Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<Sight>>>);
-
 type Name = &'static str;
 
-enum Sight {
-    Span(Name),
-    Event(Option<Name>),
-}
+/// Another layer. It collects its spans, and the current span at each event.
+#[derive(Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<Sights>>);
+
+type Sights = (Vec<Name>, Vec<Option<Name>>);
 
 impl Seen {
     pub(crate) fn spans(&self) -> Vec<Name> {
-        let seen = self.0.lock().unwrap();
-        seen.iter().filter_map(|one| if let Sight::Span(name) = one { Some(*name) } else { None }).collect()
+        self.0.lock().unwrap().0.clone()
     }
 
     pub(crate) fn events(&self) -> Vec<Option<Name>> {
-        let seen = self.0.lock().unwrap();
-        seen.iter().filter_map(|one| if let Sight::Event(name) = one { Some(*name) } else { None }).collect()
+        self.0.lock().unwrap().1.clone()
     }
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
-    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-        self.0.lock().unwrap().push(Sight::Span(attributes.metadata().name()));
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: LayerContext<'_, S>) {
+        self.0.lock().unwrap().0.push(attributes.metadata().name());
     }
 
-    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
+    fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let span = cx.event_span(event).map(|span| span.name());
-        self.0.lock().unwrap().push(Sight::Event(span));
+        self.0.lock().unwrap().1.push(span);
     }
 }

@@ -4,7 +4,7 @@
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use astracer_sdk::destination::{DeliveryReport, ErrorKind, Span};
@@ -13,9 +13,7 @@ use astracer_testing::{Call, Calls, Delivering, Exporting, Ids, OnEvent};
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkError;
-use opentelemetry_sdk::trace::{
-    IdGenerator, SamplingDecision, SdkTracerProvider, ShouldSample as _, SpanData,
-};
+use opentelemetry_sdk::trace::{SamplingDecision, SdkTracerProvider, ShouldSample as _, SpanData};
 use tracing::{Dispatch, Event, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -60,18 +58,6 @@ fn a_key_that_traces_by_the_api_ends() {
     let spans = world.run(|| info_span!("root", n = 1).in_scope(|| ()));
     assert_eq!(draw(&spans), "root n=1\n");
     assert_eq!(CALLS.load(Ordering::Relaxed), 1);
-}
-
-/// Ids from 1 on, with this function called before each.
-fn ids(before: impl Fn(u64) + Send + Sync + 'static) -> impl IdGenerator {
-    let next = Arc::new(AtomicU64::new(0));
-    let of = Arc::new(move || {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        before(number);
-        number + 1
-    });
-    let own = of.clone();
-    Ids(move || TraceId::from(u128::from(of())), move || SpanId::from(own()))
 }
 
 /// The exporter fails in every call.
@@ -235,7 +221,12 @@ fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
 
 #[test]
 fn a_generator_of_ids_that_traces_ends() {
-    let ids = ids(|_| info_span!("in the generator", n = 1).in_scope(|| tracing::info!("an id is drawn")));
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let next = || {
+        info_span!("in the generator", n = 1).in_scope(|| tracing::info!("an id is drawn"));
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    let ids = Ids(move || TraceId::from(u128::from(next())), move || SpanId::from(next()));
     let world = requests(world(|builder| builder.with_id_generator(ids)));
     let spans = world.exported();
     assert_eq!([named(&spans, "root").len(), named(&spans, "child").len()], [2; 2]);

@@ -96,7 +96,6 @@ fn tracing_asks_enabled_before_it_names_the_parent() {
 
 #[test]
 fn each_refusal_is_counted_whatever_else_would_have_refused() {
-    use tracing_subscriber::filter::LevelFilter;
     for (dropped_spans, expected) in [(DroppedSpans::Visible, 0), (DroppedSpans::Disabled, 3)] {
         let world = sampling("never", |builder| builder.with_dropped_spans(dropped_spans));
         // `tracing` asks this filter after our layer, because it is below ours.

@@ -134,11 +134,6 @@ impl Record {
         self.end.unwrap_or(since) - since
     }
 
-    /// Whether this span is the parent of `other`.
-    pub(crate) fn is_above(&self, other: &Record) -> bool {
-        other.parent.is_some_and(|parent| parent.span == self.ids.span)
-    }
-
     /// The span as it is exported if its trace is kept late.
     pub(crate) fn kept_late(mut self, reason: &str) -> Record {
         self.attributes.insert(REASON.to_owned(), reason.to_owned());

@@ -143,7 +143,9 @@ impl Late {
     /// A span of a recorded trace ends. Returns the exported spans.
     pub(crate) fn end_recorded(&mut self, at: usize, record: Record, is_root: bool) -> Vec<Record> {
         let is_error = record.failed();
-        self.mark_if(at, is_error);
+        if is_error {
+            self.mark(at);
+        }
         let part = &mut self.parts[at];
         let is_late = part.has_left;
         let failed = if is_late { is_error } else { part.failed };
@@ -159,12 +161,6 @@ impl Late {
         part.gathered.push((record, is_root));
         part.duration = duration;
         if is_root { self.end_part(at) } else { Vec::new() }
-    }
-
-    fn mark_if(&mut self, at: usize, is_error: bool) {
-        if is_error {
-            self.mark(at);
-        }
     }
 
     fn arm_if(&mut self, is_error: bool, at: usize) {
@@ -396,9 +392,10 @@ impl Late {
 /// The names from a span up to its topmost recorded ancestor.
 fn path<'a>(mut record: &'a Record, gathered: &'a [(Record, bool)]) -> Vec<String> {
     let mut names = vec![record.name.clone()];
-    while let Some((above, _)) = gathered.iter().find(|(other, _)| other.is_above(record)) {
-        names.push(above.name.clone());
-        record = above;
+    let above = |of: &Record, other: &Record| of.parent.is_some_and(|parent| parent.span == other.ids.span);
+    while let Some((next, _)) = gathered.iter().find(|(other, _)| above(record, other)) {
+        names.push(next.name.clone());
+        record = next;
     }
     names
 }
