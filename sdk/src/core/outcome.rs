@@ -233,10 +233,14 @@ impl Core {
     /// recorded on the span so far.
     #[inline]
     pub(super) fn mark_if_begun_failed(&self, entry: &Entry) {
-        if self.counts_outcomes()
-            && entry.has(BODY)
-            && let Some(body) = entry.extra().body.as_deref()
-        {
+        if self.counts_outcomes() && entry.has(BODY) {
+            self.mark_if_body_failed(entry);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_if_body_failed(&self, entry: &Entry) {
+        if let Some(body) = entry.extra().body.as_deref() {
             self.mark_if_failed(entry, body);
         }
     }
