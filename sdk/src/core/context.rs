@@ -81,16 +81,19 @@ impl Core {
         // it began.
         Context::map_current(|current| {
             let span = current.span().span_context().span_id();
-            if span != entry.parent() && !self.is_beside(span, entry.parent()) {
-                if is_entered && span != SpanId::INVALID && self.gives_way_to_enter(entry) {
-                    return None;
-                }
-                self.context_from(&Context::new(), entry)
-            } else if current.baggage().is_empty() {
-                self.context_from(current, entry)
-            } else {
-                self.context_from(&current.with_cleared_baggage(), entry)
+            let is_other = span != entry.parent() && !self.is_beside(span, entry.parent());
+            if is_other && is_entered && span != SpanId::INVALID && self.gives_way_to_enter(entry) {
+                return None;
             }
+            let own;
+            let base = match is_other {
+                false if current.baggage().is_empty() => current,
+                _ => {
+                    own = if is_other { Context::new() } else { current.with_cleared_baggage() };
+                    &own
+                }
+            };
+            self.context_from(base, entry)
         })
     }
 
@@ -101,6 +104,7 @@ impl Core {
         own.is_some_and(|own| own.map_or(SpanId::INVALID, |own| own.context) == parent)
     }
 
+    #[inline]
     pub(super) fn context_from(&self, base: &Context, entry: &Entry) -> Option<Context> {
         let ids = self.span_context(entry);
         match self.context_mode() {
@@ -112,6 +116,7 @@ impl Core {
         }
     }
 
+    #[inline]
     fn span_context(&self, entry: &Entry) -> SpanContext {
         let state = if entry.has(STATE) { entry.extra().state.to_api() } else { TraceState::NONE };
         SpanContext::new(entry.trace_id(), entry.span_id(), entry.trace_flags(), false, state)
@@ -211,6 +216,7 @@ impl Span for LiveSpan {
         self.with(|body, limits| body.add_event(name, EventTime::Date(timestamp), attributes, limits));
     }
 
+    #[inline]
     fn span_context(&self) -> &SpanContext {
         &self.context
     }
