@@ -72,7 +72,9 @@ impl Texts {
         let mut texts = Texts::default();
         for trace in batches.iter().flat_map(|batch| batch.each()) {
             texts.states.push(trace.header.state.header());
-            trace.records.iter().for_each(|record| texts.threads.note(record.thread));
+            for ended_there in trace.records.chunk_by(|one, next| one.thread == next.thread) {
+                texts.threads.note(ended_there[0].thread);
+            }
         }
         texts
     }
@@ -112,14 +114,18 @@ impl Converter {
     ) {
         let anchor = self.anchors.of(view.header.began);
         let trace = Trace { view, state, threads: &texts.threads, anchor };
-        let mut spans: Vec<_> = view.spans().collect();
-        spans.sort_by_cached_key(|span| (span.record.start, Reverse(span.record.end)));
-        out.extend(spans.into_iter().map(|span| self.span(span, trace)));
+        let spans: Vec<_> = view.spans().collect();
+        let key = |(place, span): (_, &SpanView<'_>)| (span.record.start, Reverse(span.record.end), place);
+        let mut order: Vec<_> = spans.iter().enumerate().map(key).collect();
+        order.sort_unstable();
+        out.extend(order.into_iter().map(|(.., place)| self.span(&spans[place], trace)));
     }
 
-    fn span<'a>(&'a self, span: SpanView<'a>, trace: Trace<'a>) -> Span<'a> {
+    /// Inlined, so that the span is written to its place in the list instead of copied there.
+    #[inline(always)]
+    fn span<'a>(&'a self, span: &SpanView<'a>, trace: Trace<'a>) -> Span<'a> {
         let TraceView { header, memory, .. } = trace.view;
-        let SpanView { record, detail, .. } = span;
+        let SpanView { record, detail, .. } = *span;
         #[cfg(test)]
         assert_ne!(record.metadata.name(), "the converter panics");
         let (status, status_message) = match detail.status {
@@ -194,7 +200,7 @@ impl Converter {
     /// the limit cut.
     fn add_extras<'a>(
         &self,
-        SpanView { record, detail, .. }: SpanView<'a>,
+        &SpanView { record, detail, .. }: &SpanView<'a>,
         threads: &'a ThreadNames,
         attributes: &mut Vec<Attribute<'a>>,
     ) -> u32 {
