@@ -25,8 +25,11 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
     });
     let overflowed = Mutex::new(Sum::default());
     let overflowed = callback(handle, move |handle, observer| {
+        // Locked before the snapshot is taken, because an older one noted after a newer one looks
+        // like a restart. Readers of one provider share this callback.
+        let mut overflowed = lock(&overflowed);
         let seen = handle.snapshot().map_or(0, |snapshot| snapshot.overflow.seen());
-        observer.observe(lock(&overflowed).note(seen), &[]);
+        observer.observe(overflowed.note(seen), &[]);
     });
     let spans = callback(handle, |handle, observer| {
         let stats = handle.stats();

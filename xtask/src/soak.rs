@@ -91,6 +91,7 @@ pub(crate) fn programs(root: &Path, options: step_result::Options) -> StepResult
         let today = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY);
         let env = [
             ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true".to_owned()),
+            ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true".to_owned()),
             ("ASTRACER_FIRST", (today * SESSIONS_FULL).to_string()),
             ("ASTRACER_SESSIONS", SESSIONS_FULL.to_string()),
         ];
