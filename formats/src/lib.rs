@@ -19,36 +19,33 @@
 // Without the readers, parts of the modules that they share with the encoders have no use.
 #![cfg_attr(not(feature = "all-formats"), allow(dead_code, unused_imports, unused_mut, unreachable_pub))]
 
-use std::io::{self, BufRead, Write};
+use std::io::{BufRead, Write};
 use std::sync::Arc;
 
-use astracer_model::{Format, Sink, Span};
+use astracer_model::{Format, Sink};
 
 #[cfg(feature = "all-formats")]
 mod cells;
-#[cfg(feature = "all-formats")]
-mod clock_pattern;
 mod decimal;
 #[cfg(feature = "all-formats")]
 pub mod detect;
 #[cfg(all(test, feature = "all-formats"))]
 mod drawn;
 #[cfg(feature = "all-formats")]
-pub mod events;
-#[cfg(feature = "all-formats")]
 pub mod htrace;
 #[cfg(feature = "all-formats")]
 pub mod jaeger_json;
 mod json;
 mod keys;
+mod limits;
 #[cfg(feature = "all-formats")]
 mod lines;
-#[cfg(feature = "all-formats")]
-pub mod logs;
 mod loss;
 #[cfg(feature = "all-formats")]
 pub mod losses;
 mod micros;
+#[cfg(feature = "all-formats")]
+mod moments;
 #[cfg(feature = "all-formats")]
 pub mod nezha_csv;
 mod otel_tags;
@@ -59,28 +56,17 @@ mod plain_json;
 mod reuse;
 #[cfg(feature = "all-formats")]
 mod rfc3339;
+mod trace_writer;
 mod varint;
 mod window;
 #[cfg(feature = "all-formats")]
 pub mod xtrace_json;
 pub mod zipkin_json;
 
-/// Bounds on the memory and stack that reading one record may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The size in bytes of the largest record (a span, the spans of one resource, a trace) that is
-    /// buffered.
-    pub record_bytes_max: usize,
-    /// The nesting depth of JSON objects and lists, and of protobuf messages.
-    pub nesting_max: usize,
-}
-
-impl Default for Limits {
-    /// 256 MiB for one record, 100 levels.
-    fn default() -> Self {
-        Self { record_bytes_max: 256 << 20, nesting_max: 100 }
-    }
-}
+pub use limits::Limits;
+#[cfg(feature = "all-formats")]
+pub use moments::{events, logs};
+pub use trace_writer::TraceWriter;
 
 /// Reads one uncompressed stream in this format to its end, and passes spans and problems to
 /// `sink`.
@@ -110,21 +96,4 @@ pub fn writer<'w>(format: Format, out: Box<dyn Write + 'w>) -> Option<Box<dyn Tr
         Format::HTrace => Some(Box::new(htrace::Writer::new(out))),
         Format::NezhaCsv | Format::XTraceJson => None,
     }
-}
-
-/// Writes traces in some format.
-pub trait TraceWriter {
-    /// Writes one trace, whose spans may be in any order. Output is buffered.
-    ///
-    /// # Errors
-    ///
-    /// If the output cannot be written.
-    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()>;
-
-    /// Ends the file and flushes it. Call it once, after the last trace.
-    ///
-    /// # Errors
-    ///
-    /// If the output cannot be written.
-    fn finish(&mut self) -> io::Result<()>;
 }

@@ -227,7 +227,11 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "lines_that_begin_no_record_belong_to_the_one_before",
     ),
     ("whose ids it states", "recording/tests/it/logs.rs", "records_are_joined_to_their_traces_and_spans"),
-    ("Times without a zone are UTC", "formats/src/logs/time.rs", "times_are_read_as_loggers_write_them"),
+    (
+        "Times without a zone are UTC",
+        "formats/src/moments/logs/time.rs",
+        "times_are_read_as_loggers_write_them",
+    ),
     (
         "(`bad_record`) with its line",
         "formats/tests/it/log_lines.rs",

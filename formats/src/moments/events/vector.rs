@@ -11,10 +11,10 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use crate::Limits;
-use crate::clock_pattern::ClockPattern;
 use crate::json::Cursor;
 use crate::lines::each_row;
-use crate::logs::{Zone, leading_time};
+use crate::moments::clock_pattern::ClockPattern;
+use crate::moments::logs::{Zone, leading_time};
 use astracer_model::event::{Event, EventKind};
 use astracer_model::problem::Place;
 use astracer_model::sink::{Record, Sink};

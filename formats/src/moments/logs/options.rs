@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::time::Zone;
-use crate::clock_pattern::ClockPattern;
+use crate::moments::clock_pattern::ClockPattern;
 
 /// The forms that a file's content does not state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use astracer_model::EventFormat;
 use astracer_model::sink::Sink;
 
-use crate::{Limits, logs};
+use super::logs;
+use crate::Limits;
 
 pub mod falcon;
 mod ids;
 pub mod strace;
 mod vector;
 
-pub use crate::clock_pattern::ClockPattern;
+pub use super::clock_pattern::ClockPattern;
 
 /// Detects the format of events from the first bytes of a file; `None` for other
 /// content.
