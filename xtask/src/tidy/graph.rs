@@ -17,7 +17,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio*", &["exporters", "receiver"]),
 ];
 
-/// Unpublished folders, which may depend on anything.
+/// Folders of tests and examples, which may depend on anything.
 const FREE: &[&str] = &["benches", "tests", "testing", "examples", "fuzz"];
 
 /// A row of the table.

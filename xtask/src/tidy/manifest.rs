@@ -1,5 +1,6 @@
 //! Every published crate has what its page in a registry needs: metadata, a README, both licence
-//! files, and documentation of all features.
+//! files, and documentation of all features. Its dependencies are published too, since otherwise a
+//! registry rejects it.
 
 use super::Problem;
 use crate::metadata::{Metadata, Package};
@@ -39,18 +40,32 @@ fn check_package(repo: &Repo, metadata: &Metadata, package: &Package) -> Vec<Pro
             problems.push(Problem::file(&path, "a published crate needs this file"));
         }
     }
+    let shipped = package.dependencies.iter().filter(|dependency| dependency.is_shipped());
+    let unpublished = shipped.filter(|dependency| {
+        metadata.ours().any(|other| other.name == dependency.name && !other.is_published())
+    });
+    problems.extend(unpublished.map(|dependency| {
+        Problem::file(
+            &manifest,
+            format!("a published crate depends on {}, which is unpublished", dependency.name),
+        )
+    }));
     problems
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Resolve;
+    use crate::metadata::{Dependency, Resolve};
     use crate::tidy::printed;
 
     fn metadata(package: Package) -> Metadata {
+        workspace(vec![package])
+    }
+
+    fn workspace(packages: Vec<Package>) -> Metadata {
         Metadata {
-            packages: vec![package],
+            packages,
             workspace_root: "/root-of-test".to_owned(),
             target_directory: String::new(),
             resolve: Resolve::default(),
@@ -95,5 +110,28 @@ mod tests {
             ..Package::default()
         };
         assert_eq!(check(&repo, &metadata(private)), []);
+    }
+
+    #[test]
+    fn a_published_crate_on_an_unpublished_one_is_found() {
+        let private = |name: &str| Package {
+            name: name.to_owned(),
+            manifest_path: format!("/root-of-test/{name}/Cargo.toml"),
+            publish: Some(Vec::new()),
+            ..Package::default()
+        };
+        let dependency = |name: &str, kind: Option<&str>| Dependency {
+            name: name.to_owned(),
+            rename: None,
+            kind: kind.map(str::to_owned),
+        };
+        let dependencies =
+            vec![dependency("tools", None), dependency("helpers", Some("dev")), dependency("serde", None)];
+        let repo = Repo::of(&[("a/README.md", ""), ("a/LICENSE-MIT", ""), ("a/LICENSE-APACHE", "")]);
+        let packages = vec![Package { dependencies, ..complete() }, private("tools"), private("helpers")];
+        assert_eq!(
+            printed(&check(&repo, &workspace(packages))),
+            ["a/Cargo.toml: a published crate depends on tools, which is unpublished"]
+        );
     }
 }
