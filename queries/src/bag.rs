@@ -245,3 +245,64 @@ impl fmt::Display for BagError {
 }
 
 impl std::error::Error for BagError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Program, Rewrite, Value};
+
+    /// The plan of a query with two bags, and a message that has one row in each. The first byte of
+    /// each part is its bag; the fields before them take a byte each.
+    fn message() -> (Plan, [u8; 4], Vec<Vec<u8>>) {
+        let text = "From a In a Join b In b On b -> a Join c In c On c -> a Select b.v, c.v";
+        let plan = Program::parse(text).unwrap().plan(Rewrite::ALL).unwrap();
+        let parts = plan.shapes.iter().map(|(&index, shape)| {
+            let mut bag = Bag::begin(Limits::LIVE);
+            let dot = bag.dot(|| 5);
+            let values = vec![Value::Int(1); shape.columns].into();
+            bag.pack(index, shape.keep, dot, vec![Packed { values, count: 1, weight: 1.0 }]);
+            let bytes = bag.encode(usize::MAX);
+            assert_eq!(bytes[..5], [VERSION, 1, 1, 5, 1]);
+            bytes[5..].to_vec()
+        });
+        let parts: Vec<Vec<u8>> = parts.collect();
+        assert_eq!(parts.len(), 2);
+        (plan, [VERSION, 1, 1, 5], parts)
+    }
+
+    fn decode(plan: &Plan, bytes: &[u8]) -> Result<usize, BagError> {
+        Bag::decode(bytes, plan, Limits::LIVE).map(|bag| bag.parts.len())
+    }
+
+    #[test]
+    fn a_message_has_each_part_once() {
+        let (plan, head, parts) = message();
+        let of = |chosen: &[usize]| {
+            let mut bytes = head.to_vec();
+            bytes.push(chosen.len() as u8);
+            chosen.iter().for_each(|&index| bytes.extend(&parts[index]));
+            decode(&plan, &bytes)
+        };
+        assert_eq!((of(&[]), of(&[1]), of(&[0, 1])), (Ok(0), Ok(1), Ok(2)));
+        assert_eq!((of(&[0, 0]), of(&[0, 1, 0])), (Err(BagError::Malformed), Err(BagError::Malformed)));
+    }
+
+    #[test]
+    fn a_message_that_breaks_the_format_is_refused() {
+        let (plan, head, parts) = message();
+        let whole = [&head[..], &[1], &parts[0]].concat();
+        assert_eq!(decode(&plan, &whole), Ok(1));
+        let with = |at: usize, byte: u8| {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            decode(&plan, &bytes)
+        };
+        assert_eq!(with(0, VERSION + 1), Err(BagError::Version(VERSION + 1)));
+        assert_eq!(with(1, 4), Err(BagError::Malformed), "an unknown flag");
+        assert_eq!(with(5, u8::MAX), Err(BagError::Malformed), "a bag that the plan does not have");
+        for end in 0..whole.len() {
+            assert_eq!(decode(&plan, &whole[..end]), Err(BagError::Malformed), "cut at {end}");
+        }
+        assert_eq!(decode(&plan, &[&whole[..], &[0]].concat()), Err(BagError::Malformed), "a byte more");
+    }
+}

@@ -233,6 +233,67 @@ mod tests {
         assert_eq!(ten.total(), Value::Float(1.0));
     }
 
+    fn of(terms: &[f64]) -> FloatSum {
+        let mut sum = FloatSum::default();
+        terms.iter().for_each(|&term| sum.add(term));
+        sum
+    }
+
+    /// Above 2^53 doubles are even, so each sum lies halfway between two of them, up to a part far
+    /// below the half. A tie goes to the one whose last bit is 0: 2^53 and 2^53 + 4.
+    #[test]
+    fn a_tie_is_decided_by_the_part_below_it() {
+        const HALF: f64 = (1_u64 << 53) as f64;
+        const LEAST: f64 = 1e-20;
+        for (terms, total) in [
+            ([HALF, 1.0, 0.0], HALF),
+            ([HALF, 1.0, LEAST], HALF + 2.0),
+            ([HALF, 1.0, -LEAST], HALF),
+            ([HALF + 2.0, 1.0, 0.0], HALF + 4.0),
+            ([HALF + 2.0, 1.0, LEAST], HALF + 4.0),
+            ([HALF + 2.0, 1.0, -LEAST], HALF + 2.0),
+            // Not a tie: the nearest is certain without the lowest part.
+            ([HALF, 0.5, LEAST], HALF),
+            ([HALF, 1.5, -LEAST], HALF + 2.0),
+        ] {
+            assert_eq!(of(&terms).total(), total, "{terms:?}");
+            assert_eq!(of(&terms.map(|term| -term)).total(), -total, "-{terms:?}");
+        }
+    }
+
+    /// 0.1 is a little above a tenth, and 3 times it rounds to more than 3 times its value.
+    #[test]
+    fn a_product_is_added_with_what_it_rounds_away() {
+        let mut sum = Sum::default();
+        sum.add(Number::Float(0.1), 3);
+        (0..3).for_each(|_| sum.add(Number::Float(-0.1), 1));
+        assert_eq!(sum.total(), Value::Float(0.0));
+        let mut tenth = Sum::default();
+        tenth.add(Number::Float(0.1), 1);
+        sum.merge(&tenth, 3);
+        sum.add(Number::Float(0.1), -3);
+        assert_eq!(sum.total(), Value::Float(0.0));
+    }
+
+    #[test]
+    fn a_sum_that_travels_is_the_same_sum() {
+        let mut sum = Sum::default();
+        sum.add(Number::Int(7), 1);
+        for number in [1e100, 1.0, 1e-100] {
+            sum.add(Number::Float(number), 1);
+        }
+        let mut out = Writer::default();
+        sum.encode(&mut out);
+        let bytes = out.into_bytes();
+        let mut read = Sum::decode(&mut Reader::new(&bytes)).unwrap();
+        read.add(Number::Float(-1e100), 1);
+        assert_eq!(read.total(), Value::Float(8.0));
+        let overflowed = of(&[f64::MAX, f64::MAX]);
+        let mut merged = FloatSum::default();
+        merged.merge(&overflowed, 1.0);
+        assert_eq!(merged.total(), f64::INFINITY);
+    }
+
     #[test]
     fn whole_sums_never_wrap() {
         let mut sum = Sum::default();
