@@ -444,3 +444,73 @@ fn wait_while<'s>(
 
 #[cfg(all(test, loom))]
 mod loom_models;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use opentelemetry::SpanId;
+
+    use super::*;
+    use crate::test_callsite::METADATA;
+
+    /// A batch of one trace with this number of spans.
+    fn batch(spans: u64) -> Option<Box<Batch>> {
+        let mut trace = Buffer::default();
+        for number in 1..=spans {
+            let mut record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), (1, 2), None, 1);
+            record.is_local_root = number == 1;
+            trace.append(record, None);
+        }
+        Some(Box::new(Batch::of(Header::default(), &mut trace)))
+    }
+
+    fn queue(traces: usize) -> Queue {
+        let bounds = Bounds { queue_traces: traces, ..Bounds::default() };
+        Queue::new(bounds, Arc::new(Counters::default()))
+    }
+
+    /// The close came after the thread had put its trace into the group's batch. The worker's last
+    /// collection finds it there.
+    #[test]
+    fn a_batch_that_meets_the_close_waits_for_the_worker() {
+        let queue = queue(10);
+        queue.close();
+        let mut gathered = batch(3);
+        assert!(queue.pass_on_or_shed(&mut gathered), "taken");
+        assert_eq!(gathered.as_ref().map(|batch| batch.spans()), Some(3));
+        assert_eq!(queue.counters.read().spans_lost.total(), 0);
+        *lock(&queue.groups[0].0) = gathered;
+        let Work::Export(taken) = queue.take() else { panic!("nothing was collected") };
+        assert_eq!(taken.counted.spans, 3);
+        assert!(matches!(queue.take(), Work::End));
+    }
+
+    /// One trace would leave with its own buffer, the other would be gathered.
+    #[test]
+    fn traces_that_end_after_the_close_are_lost_by_it() {
+        for spans in [1, 10_000] {
+            let queue = queue(10);
+            queue.close();
+            let mut trace = Buffer::default();
+            for number in 1..=spans {
+                let ids = (SpanId::from(number), SpanId::INVALID);
+                trace.append(Record::new(&METADATA, ids, (1, 2), None, 1), None);
+            }
+            assert!(!queue.push(Header::default(), &mut trace));
+            assert_eq!(trace.records.len(), 0);
+            let lost = queue.counters.read().spans_lost;
+            assert_eq!((lost.shut_down, lost.total()), (spans, spans));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_shed_and_its_memory_reused() {
+        let queue = queue(1);
+        assert!(queue.pass_on_or_shed(&mut batch(2)));
+        let mut second = batch(3);
+        assert!(!queue.pass_on_or_shed(&mut second), "shed");
+        assert_eq!(second.map(|batch| batch.spans()), Some(0));
+        let lost = queue.counters.read().spans_lost;
+        assert_eq!((lost.queue_full, lost.total()), (3, 3));
+        assert_eq!(queue.held().spans, 2);
+    }
+}

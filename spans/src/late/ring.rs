@@ -413,6 +413,37 @@ mod tests {
         assert!(ring.take_request(id(1), 2).is_none() && ring.take_request(id(1_001), 2).is_some());
     }
 
+    /// A request is missed if its trace is unknown here: neither held, nor kept, nor on its way.
+    #[test]
+    fn a_request_is_missed_unless_its_trace_was_here() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        let missed = || ring.missed.load(Ordering::Relaxed);
+        let request = |number, counts| ring.take(id(number), KeepReason::CALLER, 1, counts).is_some();
+        hold(&ring, held(SHARDS as u64), 1);
+        assert_eq!((request(1, true), missed()), (true, 0), "held");
+        ring.note_kept(&held(2 * SHARDS as u64), KeepReason::HAND, 1);
+        assert_eq!((request(2, true), missed()), (false, 0), "kept");
+        assert_eq!((request(3, false), missed()), (false, 0), "not to be counted");
+        assert_eq!((request(4, true), missed()), (false, 1), "unknown");
+        assert_eq!((request(4, true), missed()), (false, 2), "each request counts");
+        // A part of it arrives within the age of a request: the requests did not miss it.
+        assert_eq!((ring.take_request(id(4), 11), missed()), (Some(KeepReason::CALLER), 0));
+    }
+
+    /// By hand, a trace is requested once, however often: the count returns to 0 with its arrival.
+    #[test]
+    fn requests_by_hand_are_one_request() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        for now in 1..=3 {
+            assert!(ring.take(id(1), KeepReason::HAND, now, true).is_none());
+            assert_eq!(ring.missed.load(Ordering::Relaxed), now);
+        }
+        // The age counts from the last one.
+        assert_eq!(ring.take_request(id(1), 13), Some(KeepReason::HAND));
+        assert_eq!(ring.missed.load(Ordering::Relaxed), 0);
+        assert_eq!(ring.take_request(id(1), 14), None, "too old");
+    }
+
     #[test]
     fn traces_that_were_given_up_are_remembered_within_a_bound() {
         let ring = Ring::new(1 << 20, 10, 10);
