@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::metadata::Metadata;
 use crate::passed::{Passed, State};
 use crate::ran::Ran;
 use crate::step::Step;
@@ -26,9 +27,17 @@ pub(crate) struct Affected {
 /// Runs the stale steps, the stalest first, as long as the measured time of the next one fits into
 /// what is left. `began` is the start of the whole call.
 pub(crate) fn run(root: &Path, options: Options, began: Instant) -> Affected {
-    let passed = Passed::load(root);
     let slow = Step::ALL.into_iter().filter(|step| step.slow().is_some());
-    let states = slow.map(|step| (step, passed.state(root, step))).collect();
+    let states = match Metadata::load(root) {
+        Ok(metadata) => {
+            let passed = Passed::load(root);
+            slow.map(|step| (step, passed.state(root, &metadata, step))).collect()
+        }
+        Err(error) => {
+            eprintln!("warning: {error}: every slow step counts as changed");
+            slow.map(|step| (step, State::Stale { since: 0 })).collect()
+        }
+    };
     let left = WHOLE.saturating_sub(began.elapsed()).min(BUDGET);
     let until = Instant::now() + left;
     execute(
@@ -87,11 +96,18 @@ pub(crate) fn record(root: &Path, ran: &[Ran]) {
     if std::env::var_os("CI").is_some() {
         return;
     }
-    let slow = ran.iter().filter(|ran| ran.step.slow().is_some() && ran.outcome == StepResult::Passed);
-    for ran in slow {
-        if let Err(error) = Passed::record(root, ran.step) {
-            eprintln!("warning: {error}");
-        }
+    let mut slow = ran
+        .iter()
+        .filter(|ran| ran.step.slow().is_some() && ran.outcome == StepResult::Passed)
+        .map(|ran| ran.step)
+        .peekable();
+    if slow.peek().is_none() {
+        return;
+    }
+    let recorded = Metadata::load(root)
+        .and_then(|metadata| slow.try_for_each(|step| Passed::record(root, &metadata, step)));
+    if let Err(error) = recorded {
+        eprintln!("warning: {error}");
     }
 }
 

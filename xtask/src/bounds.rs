@@ -18,6 +18,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::built::Built;
+use crate::metadata::Package;
 use crate::program;
 use crate::step_result::{Options, StepResult};
 
@@ -171,6 +173,11 @@ pub(crate) fn run(root: &Path, options: Options) -> StepResult {
         return StepResult::Skipped(missing);
     }
     StepResult::of(measure(root))
+}
+
+/// The command line tool.
+pub(crate) fn builds(package: &Package) -> Built {
+    Built::program_if(package.name == "astracer-cli")
 }
 
 fn measure(root: &Path) -> Result<StepResult, String> {

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use crate::built::Built;
 use crate::cargo;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, Package};
 use crate::servers::{self, Kind};
 use crate::step_result::{Options, StepResult};
 
@@ -15,6 +16,16 @@ pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     let folder = servers::folder(root);
     let metadata = Metadata::load(root);
     StepResult::of(folder.and_then(|folder| Ok(test(root, &folder, &metadata?.target_directory, options))))
+}
+
+/// The tests, and the programs that they start. The step builds the whole workspace only because
+/// the step `tests` has built it.
+pub(crate) fn builds(package: &Package) -> Built {
+    match package.name.as_str() {
+        "astracer-tests" => Built::Tests,
+        "astracer-cli" | "astracer-examples" => Built::Program,
+        _ => Built::Nothing,
+    }
 }
 
 fn test(root: &Path, folder: &Path, target: &str, options: Options) -> StepResult {

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::built::Built;
 use crate::cargo;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, Package};
 use crate::step_result::StepResult;
 
 /// Features that change each other: a transport, and an option of transports. Other pairs share no
@@ -20,9 +21,14 @@ pub(crate) fn run(root: &Path) -> StepResult {
     StepResult::of(Metadata::load(root).map(|metadata| check(root, &metadata)))
 }
 
+/// Only packages with features, without their tests.
+pub(crate) fn builds(package: &Package) -> Built {
+    Built::program_if(!package.features.is_empty())
+}
+
 fn check(root: &Path, metadata: &Metadata) -> StepResult {
     let mut passed = true;
-    for package in metadata.ours().filter(|package| !package.features.is_empty()) {
+    for package in metadata.ours().filter(|package| builds(package) != Built::Nothing) {
         let pairs = !RE_EXPORTING.contains(&package.name.as_str());
         for features in combinations(&package.features, pairs) {
             let features =

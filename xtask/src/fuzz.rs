@@ -7,7 +7,9 @@ pub(crate) mod work;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::built::Built;
 use crate::cargo;
+use crate::metadata::Package;
 use crate::repo::Repo;
 use crate::step_result::{self, StepResult};
 use crate::tool;
@@ -86,6 +88,11 @@ pub(crate) fn check(root: &Path, options: step_result::Options) -> StepResult {
         Ok(()) => cargo_fuzz(root).arg("check").status().is_ok_and(|status| status.success()).into(),
         Err(missing) => StepResult::Skipped(missing),
     }
+}
+
+/// The targets are programs of one crate.
+pub(crate) fn builds(package: &Package) -> Built {
+    Built::program_if(package.name == "astracer-fuzz")
 }
 
 /// The targets, which are the binaries of the fuzz crate.

@@ -9,10 +9,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::built::Built;
+use crate::metadata::Package;
 use crate::program;
 use crate::step_result::{Options, StepResult};
 
-const FILE: &str = "benches/results/instructions.txt";
+pub(crate) const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
 const REQUESTS: &str = "build --release -p astracer-examples --bin et --locked";
 
@@ -87,6 +89,15 @@ pub(crate) fn run(root: &Path, options: Options) -> StepResult {
         return StepResult::Skipped(missing);
     }
     StepResult::of(compiler().and_then(|compiler| compare(root, &compiler)))
+}
+
+/// The packages of [`CASES`].
+pub(crate) fn builds(package: &Package) -> Built {
+    match package.name.as_str() {
+        "astracer-sdk" => Built::Benches,
+        "astracer-examples" => Built::Program,
+        _ => Built::Nothing,
+    }
 }
 
 fn compare(root: &Path, compiler: &str) -> Result<StepResult, String> {

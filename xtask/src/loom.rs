@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use crate::built::Built;
 use crate::cargo;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, Package};
 use crate::step_result::StepResult;
 
 /// Tests whose paths contain this word are models.
@@ -15,10 +16,14 @@ pub(crate) fn run(root: &Path) -> StepResult {
     StepResult::of(Metadata::load(root).map(|metadata| search(root, &metadata)))
 }
 
+/// The models are unit tests.
+pub(crate) fn builds(package: &Package) -> Built {
+    let has_models = package.dependencies.iter().any(|dependency| dependency.name == "loom");
+    if has_models { Built::UnitTests } else { Built::Nothing }
+}
+
 fn search(root: &Path, metadata: &Metadata) -> StepResult {
-    let with_models = metadata
-        .ours()
-        .filter(|package| package.dependencies.iter().any(|dependency| dependency.name == "loom"));
+    let with_models = metadata.ours().filter(|package| builds(package) != Built::Nothing);
     let passed: Vec<bool> =
         with_models.map(|package| search_one(root, &package.name, &metadata.target_directory)).collect();
     (!passed.is_empty() && passed.iter().all(|passed| *passed)).into()

@@ -9,11 +9,13 @@
 mod affected;
 mod args;
 mod bounds;
+mod built;
 mod cargo;
 mod doc;
 mod e2e;
 mod features;
 mod fuzz;
+mod inputs;
 mod instructions;
 mod licences;
 mod loom;

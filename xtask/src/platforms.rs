@@ -7,7 +7,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::metadata::Metadata;
+use crate::built::Built;
+use crate::metadata::{Metadata, Package};
 use crate::step_result::{Options, StepResult};
 use crate::{cargo, tool};
 
@@ -20,6 +21,15 @@ const FEATURES: &str =
 
 pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     StepResult::of(check(root, options))
+}
+
+/// The facade with all that it re-exports, and the SDK's unit tests.
+pub(crate) fn builds(package: &Package) -> Built {
+    match package.name.as_str() {
+        "astracer" => Built::Program,
+        "astracer-sdk" => Built::UnitTests,
+        _ => Built::Nothing,
+    }
 }
 
 fn check(root: &Path, options: Options) -> Result<StepResult, String> {

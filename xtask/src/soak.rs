@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::metadata::Metadata;
+use crate::built::Built;
+use crate::metadata::{Metadata, Package};
 use crate::step_result::{self, StepResult};
 use crate::{cargo, tool};
 
@@ -83,6 +84,11 @@ fn host(root: &Path) -> Result<String, String> {
 /// Sessions of 50 programs for each of eleven comparisons: 17,000 programs, or 247,000.
 const SESSIONS: u64 = 31;
 const SESSIONS_FULL: u64 = 450;
+
+/// The programs are tests of the SDK.
+pub(crate) fn builds(package: &Package) -> Built {
+    if package.name == "astracer-sdk" { Built::Tests } else { Built::Nothing }
+}
 
 /// The step `programs`. A full run optimises the SDK, which is ten times as fast, and each day has
 /// other seeds.

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use crate::built::Built;
+use crate::metadata::Package;
 use crate::step_result::{Options, StepResult};
 use crate::{
     bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, package, platforms,
@@ -35,16 +37,15 @@ pub(crate) enum Step {
 /// Inputs and cost of a slow step, for `affected`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
-    /// Git pathspecs of what the step reads. Cargo.lock, the toolchain and the step's own source
-    /// belong to every step; see [`crate::affected`].
+    /// The part of each of our packages that the step compiles, or runs. Path dependencies are
+    /// added; see [`crate::inputs`].
+    pub(crate) builds: fn(&Package) -> Built,
+    /// Git pathspecs of what the step reads besides: its own source, and data.
     pub(crate) reads: &'static [&'static str],
     /// Minutes on two cores, measured with a target folder that holds no more than what
     /// `cargo xtask test` leaves there.
     pub(crate) minutes: f64,
 }
-
-const MANIFESTS: &str = ":(glob)**/Cargo.toml";
-const COUNTS: &str = "benches/results/instructions.txt";
 
 impl Step {
     /// Every step, in the order of `release`: quick answers first, and the tests last, so that a
@@ -130,42 +131,35 @@ impl Step {
 
     /// `None` for the quick steps.
     pub(crate) fn slow(self) -> Option<Slow> {
-        let (reads, minutes): (&'static [&'static str], f64) = match self {
+        let (builds, reads, minutes): (fn(&Package) -> Built, &'static [&'static str], f64) = match self {
             Step::Fmt | Step::Tidy | Step::Licences | Step::Clippy | Step::Test => return None,
-            Step::Features => (
-                &[
-                    MANIFESTS,
-                    "astracer/src",
-                    "exporters/src",
-                    "operate/src",
-                    "tower/src",
-                    "sdk/src",
-                    "spans/src",
-                    "samplers/src",
-                ],
-                3.0,
-            ),
-            Step::Doc => (&[MANIFESTS, ":(glob)*/src/**", ":(glob)*/README.md", "docs"], 2.0),
-            Step::Package => (&[MANIFESTS, ":(glob)*/README.md"], 4.0),
-            Step::Minimal => (&[MANIFESTS], 3.0),
-            Step::Platforms => (&[MANIFESTS, "sdk/src/table", "spans/src/record"], 2.5),
-            Step::Semver => (&[MANIFESTS], 1.0),
-            Step::Loom => (&["sdk/src", "spans/src", "samplers/src"], 2.5),
-            Step::FuzzCheck => (&["fuzz/Cargo.toml", "fuzz/src"], 2.0),
+            Step::Features => (features::builds, &["clippy.toml", "xtask/src/features.rs"], 3.0),
+            Step::Doc => (|_| Built::Program, &["docs", "xtask/src/doc.rs"], 2.0),
+            Step::Package => (published, &["xtask/src/package.rs"], 4.0),
+            Step::Minimal => (published, &["xtask/src/minimal.rs"], 3.0),
+            Step::Platforms => (platforms::builds, &["xtask/src/platforms.rs"], 2.5),
+            Step::Semver => (published, &["xtask/src/semver.rs"], 1.0),
+            Step::Loom => (loom::builds, &["xtask/src/loom.rs"], 2.5),
+            Step::FuzzCheck => (fuzz::builds, &["xtask/src/fuzz.rs"], 2.0),
             Step::Instructions => {
-                let reads = &["sdk/src", "sdk/benches", "spans/src", "tower/src", "samplers/src", COUNTS];
-                (reads, 6.0)
+                let reads = &[instructions::FILE, "xtask/src/instructions.rs", "xtask/src/program.rs"];
+                (instructions::builds, reads, 6.0)
             }
             Step::Bounds => {
-                (&["formats/src", "recording/src", "tuner/src", "analysis/src", "model/src", "cli/src"], 2.5)
+                let reads = &["xtask/src/bounds.rs", "xtask/src/bounds", "xtask/src/program.rs"];
+                (bounds::builds, reads, 2.5)
             }
             Step::FuzzWork => {
-                (&["fuzz", "formats/src", "recording/src", "samplers/src", "baselines/src"], 4.0)
+                (fuzz::builds, &["fuzz/seeds", "xtask/src/fuzz/work.rs", "xtask/src/program.rs"], 4.0)
             }
-            Step::E2e => (&["exporters", "receiver", "spool", "tests", "xtask/servers"], 14.5),
-            Step::Programs => (&["sdk", "spans/src", "samplers/src"], 4.0),
+            Step::E2e => {
+                let reads =
+                    &["xtask/servers", "xtask/src/e2e.rs", "xtask/src/servers.rs", "xtask/src/servers"];
+                (e2e::builds, reads, 14.5)
+            }
+            Step::Programs => (soak::builds, &["xtask/src/soak.rs"], 4.0),
         };
-        Some(Slow { reads, minutes })
+        Some(Slow { builds, reads, minutes })
     }
 
     pub(crate) fn run(self, root: &Path, options: Options) -> StepResult {
@@ -197,4 +191,8 @@ impl Step {
             }
         }
     }
+}
+
+fn published(package: &Package) -> Built {
+    Built::program_if(package.is_published())
 }
