@@ -1,4 +1,4 @@
-//! Derives the inputs of a slow step, as git pathspecs: the folders of the packages that it compiles
+//! Derives what a slow step reads, as git pathspecs: the folders of the packages that it compiles
 //! and of all their path dependencies, by `cargo metadata`, and the files that the step names.
 
 use std::collections::{BTreeMap, BTreeSet};
