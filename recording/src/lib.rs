@@ -12,9 +12,11 @@ pub mod convert;
 pub mod intern;
 pub mod log_event;
 pub mod recording;
+pub mod root_attributes;
 pub mod shape;
 pub mod source;
 mod stem;
 pub mod stop;
+pub mod weight;
 
 pub use recording::Recording;

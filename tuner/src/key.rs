@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use astracer_analysis::root_attributes::RootAttributes;
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
+use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::shape::{ShapeId, Shapes};
 use astracer_samplers::{KeyRule, KeyRuleError, Template};
 

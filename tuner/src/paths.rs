@@ -1,7 +1,7 @@
 //! Compares the path kinds of what is kept with those of the whole.
 //!
 //! A trace's path kind is the set of functions with at least 5 % of its critical time (see
-//! [`astracer_analysis::critical_path::kinds`]). It is known only when the trace has ended, and head decisions are
+//! [`astracer_critical_path::kinds`]). It is known only when the trace has ended, and head decisions are
 //! made before that, so no sampler here can use it.
 
 use serde::Serialize;

@@ -5,7 +5,7 @@ mod part;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use astracer_analysis::critical_path::{Method, PathKinds};
+use astracer_critical_path::{Method, PathKinds};
 use astracer_model::{TraceId, UnixNanos};
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use astracer_analysis::compare::comparison::{self, Comparison};
-use astracer_analysis::compare::instances::{Class, Source as _};
-use astracer_analysis::compare::network::{self, attention::Focus};
-use astracer_analysis::compare::traces::{Method, Traces};
+use astracer_compare::comparison::{self, Comparison};
+use astracer_compare::instances::{Class, Source as _};
+use astracer_compare::network::{self, attention::Focus};
+use astracer_compare::traces::{Method, Traces};
 use astracer_recording::stop::Pulse;
 use astracer_samplers::KeyRule;
 use astracer_tuner::Stop;
@@ -77,7 +77,7 @@ pub(crate) struct Compare {
     /// The metric to explain: duration (of the root), errors, attribute:KEY (of the root) or
     /// operation:NAME (the time in its spans).
     #[arg(long, value_name = "METRIC", default_value = "duration", value_parser = limits::metric)]
-    metric: astracer_analysis::compare::traces::Metric,
+    metric: astracer_compare::traces::Metric,
 
     /// The type of a request, such as name+http.route: traces are compared within types [default:
     /// the root's name, or the first span of another service if all roots have one name].
@@ -226,7 +226,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
 }
 
 fn compare(
-    source: &impl astracer_analysis::compare::instances::Source,
+    source: &impl astracer_compare::instances::Source,
     options: &comparison::Options,
     pulse: &mut Pulse<'_>,
 ) -> Result<Comparison, Failure> {

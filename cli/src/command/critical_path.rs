@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use astracer_analysis::critical_path::{
+use astracer_critical_path::{
     Analyser, By, Comparison, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
     compare, folded, page, segments,
 };
-use astracer_analysis::weight;
 use astracer_model::TraceId;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Keep, Recording, TraceView};
+use astracer_recording::weight;
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use astracer_analysis::critical_path::drawing::Drawing;
-use astracer_analysis::critical_path::{Rule, segments};
+use astracer_critical_path::drawing::Drawing;
+use astracer_critical_path::{Rule, segments};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
 use astracer_tuner::Stop;

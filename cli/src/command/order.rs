@@ -3,12 +3,14 @@
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use astracer_analysis::order::links::Links;
-use astracer_analysis::order::page::{Diagram, page};
-use astracer_analysis::order::vectors::Lines;
-use astracer_analysis::order::{self, Goal, Intake, Options};
+use astracer_causality::causes::Clocking;
+use astracer_causality::intake::{Collected, Intake};
 use astracer_formats::events::ClockPattern;
 use astracer_formats::logs;
+use astracer_order::links::Links;
+use astracer_order::page::{Diagram, page};
+use astracer_order::vectors::Lines;
+use astracer_order::{self as order, Goal, Options};
 use astracer_recording::source;
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -165,8 +167,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let options = Options {
         goal: args.goal.goal(),
-        raw_times: args.raw_times,
-        offsets: args.offsets.clone(),
+        clocking: Clocking { raw_times: args.raw_times, offsets: args.offsets.clone() },
         drop_cycles: args.drop_cycles,
     };
     let order = order::order(collected, &options);
@@ -258,7 +259,7 @@ fn read(
     hosts: &[String],
     paths: &[PathBuf],
     stop: Stop<'_>,
-) -> Result<(order::intake::Collected, Input), Failure> {
+) -> Result<(Collected, Input), Failure> {
     let logs = logs::Options { clock_pattern: args.clock_pattern.clone(), ..args.logs.options() };
     let options = source::Options { logs, ..args.bounds.options() };
     let progress = Progress::reading(paths);

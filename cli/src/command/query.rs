@@ -5,10 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use astracer_analysis::points::{self, Options, Question};
-use astracer_analysis::weight::ADJUSTED_COUNT;
+use astracer_ask::{self as points, Question};
+use astracer_causality::rules::Options;
 use astracer_queries::{Fault, Plan, Program, Rewrite};
 use astracer_recording::recording::Keep;
+use astracer_recording::weight::ADJUSTED_COUNT;
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 

@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use astracer_analysis::order::{Intake, Options, order};
+use astracer_causality::intake::Intake;
 use astracer_formats::{Limits, events, logs};
 use astracer_model::event::{Event, EventFormat};
 use astracer_model::problem::{Place, Problem};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
+use astracer_order::{Options, order};
 
 /// Small enough for mutated seeds to exceed them.
 const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };

@@ -1,9 +1,9 @@
 //! The guarantees of comparisons on any file of instances: a fault is named with its line, all
 //! numbers of a result are finite, and the order of instances changes nothing.
 
-use astracer_analysis::compare::comparison::{Comparison, Options, compare};
-use astracer_analysis::compare::file::InstancesFile;
-use astracer_analysis::compare::instances::{Class, Source as _};
+use astracer_compare::comparison::{Comparison, Options, compare};
+use astracer_compare::file::InstancesFile;
+use astracer_compare::instances::{Class, Source as _};
 use astracer_recording::stop::Pulse;
 
 /// Instances and variables that are compared; the reader is tested with more.

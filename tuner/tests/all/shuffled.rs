@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use astracer_analysis::critical_path::{Analyser, By, Method, PathKinds, Profiler, Rule, Skew};
+use astracer_critical_path::{Analyser, By, Method, PathKinds, Profiler, Rule, Skew};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::{Format, Place, Problem, Span};
 use astracer_recording::recording::{Intake, Keep};
@@ -129,7 +129,7 @@ fn difference(a: &Value, b: &Value) -> Option<String> {
 fn recordings() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut all = Vec::new();
-    for folder in ["workloads", "formats/tests/data", "analysis/tests/data"] {
+    for folder in ["workloads", "formats/tests/data", "critical-path/tests/data"] {
         for entry in std::fs::read_dir(root.join(folder)).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.extension().is_none_or(|extension| extension != "md") {

@@ -6,13 +6,13 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use astracer_analysis::compare::instances::Class;
-use astracer_analysis::compare::traces::Chosen;
-use astracer_analysis::weight;
+use astracer_compare::instances::Class;
+use astracer_compare::traces::Chosen;
 use astracer_model::TraceId;
 use astracer_model::span::Status;
 use astracer_model::value::Value;
 use astracer_recording::recording::{Keep, SpanView, TraceView};
+use astracer_recording::weight;
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use astracer_analysis::compare::file::InstancesFile;
+use astracer_compare::file::InstancesFile;
 use astracer_tuner::Stop;
 use flate2::bufread::MultiGzDecoder;
 

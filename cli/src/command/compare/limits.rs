@@ -1,10 +1,10 @@
 //! Bounds that make the command fail, and the metric.
 
-use astracer_analysis::compare::comparison::{Comparison, Row};
-use astracer_analysis::compare::features::{Feature, Kind};
-use astracer_analysis::compare::network::attention::Focus;
-use astracer_analysis::compare::ranking::LEVEL;
-use astracer_analysis::compare::traces::Metric;
+use astracer_compare::comparison::{Comparison, Row};
+use astracer_compare::features::{Feature, Kind};
+use astracer_compare::network::attention::Focus;
+use astracer_compare::ranking::LEVEL;
+use astracer_compare::traces::Metric;
 
 use super::{FailOn, when};
 use crate::failure::Failure;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use astracer_analysis::compare::comparison::Comparison;
-use astracer_analysis::compare::page::{Report, page};
-use astracer_analysis::compare::traces::{Metric, Traces};
-use astracer_analysis::critical_path::lanes::Lanes;
-use astracer_analysis::critical_path::traced::Analyser;
+use astracer_compare::comparison::Comparison;
+use astracer_compare::page::{Report, page};
+use astracer_compare::traces::{Metric, Traces};
+use astracer_critical_path::lanes::Lanes;
+use astracer_critical_path::traced::Analyser;
 
 use super::Compare;
 use crate::failure::Failure;

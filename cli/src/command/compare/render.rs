@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use astracer_analysis::compare::comparison::{Comparison, Row};
-use astracer_analysis::compare::words;
+use astracer_compare::comparison::{Comparison, Row};
+use astracer_compare::words;
 use astracer_report::numbers::{measure, signed};
 
 use super::{Compare, TOP_DEFAULT};

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use astracer_analysis::weight::ADJUSTED_COUNT;
 use astracer_model::sink::Record;
 use astracer_model::value::Attribute;
 use astracer_model::{Problem, Sink, Span, TraceId, Value};
 use astracer_recording::source;
+use astracer_recording::weight::ADJUSTED_COUNT;
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Template, shown_key};
 use astracer_tuner::Stop;

@@ -2,12 +2,13 @@
 
 use std::time::UNIX_EPOCH;
 
-use astracer_analysis::order::links::{Links, Relation, Toward};
-use astracer_analysis::order::select::Selection;
-use astracer_analysis::order::text::time;
-use astracer_analysis::order::vectors::Lines;
-use astracer_analysis::order::{Edge, Order};
+use astracer_causality::edge::Edge;
 use astracer_model::event::EventKind;
+use astracer_order::Order;
+use astracer_order::links::{Links, Relation, Toward};
+use astracer_order::select::Selection;
+use astracer_order::text::time;
+use astracer_order::vectors::Lines;
 use clap::Args as ClapArgs;
 use regex::Regex;
 

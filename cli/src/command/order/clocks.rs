@@ -1,6 +1,7 @@
 //! The hosts' clocks, as sentences.
 
-use astracer_analysis::order::{ClockEvidence, HostClock, Order};
+use astracer_causality::clocks::{ClockEvidence, HostClock};
+use astracer_order::Order;
 use serde::Serialize;
 
 use crate::output::{escaped, measure, plural};

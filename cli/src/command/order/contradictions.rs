@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use astracer_analysis::order::reason::{edges_of, reason};
-use astracer_analysis::order::{Edge, EdgeKind, Order};
+use astracer_causality::edge::{Edge, EdgeKind};
+use astracer_order::Order;
+use astracer_order::reason::{edges_of, reason};
 
 use crate::failure::Failure;
 use crate::output::{escaped, plural};

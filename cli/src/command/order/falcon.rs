@@ -2,11 +2,12 @@
 
 use std::io::Write as _;
 
-use astracer_analysis::order::select::Selection;
-use astracer_analysis::order::{Edge, Order};
+use astracer_causality::edge::Edge;
 use astracer_formats::events::falcon::{TimeUnit, write_line};
 use astracer_model::event::Event;
 use astracer_model::time::UnixNanos;
+use astracer_order::Order;
+use astracer_order::select::Selection;
 use serde_json::json;
 
 use crate::failure::Failure;

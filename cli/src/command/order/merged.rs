@@ -2,11 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 
-use astracer_analysis::order::links::Links;
-use astracer_analysis::order::select::Selection;
-use astracer_analysis::order::text::{Stamps, time};
-use astracer_analysis::order::vectors::{Clocks, Lines};
 use astracer_model::event::EventKind;
+use astracer_order::links::Links;
+use astracer_order::select::Selection;
+use astracer_order::text::{Stamps, time};
+use astracer_order::vectors::{Clocks, Lines};
 
 use super::BUFFER_BYTES;
 use crate::failure::Failure;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use astracer_analysis::order::Order;
 use astracer_model::event::EventKind;
+use astracer_order::Order;
 
 use crate::output::shown;
 

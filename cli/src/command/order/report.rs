@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use astracer_analysis::order::written::Joins;
-use astracer_analysis::order::{Order, Soft};
+use astracer_causality::written::Joins;
+use astracer_order::{Order, Soft};
 use serde::Serialize;
 
 use super::clocks::{self, Clock};

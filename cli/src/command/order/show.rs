@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use astracer_analysis::order::links::{Links, Relation};
-use astracer_analysis::order::select::Link;
-use astracer_analysis::order::text::{Stamps, describe, place, time, untimed};
-use astracer_analysis::order::{EdgeKind, Order};
+use astracer_causality::edge::EdgeKind;
+use astracer_order::Order;
+use astracer_order::links::{Links, Relation};
+use astracer_order::select::Link;
+use astracer_order::text::{Stamps, describe, place, time, untimed};
 use serde::Serialize;
 
 use super::ask::{Answer, Between, Found};

@@ -1,6 +1,6 @@
 //! An answer as JSON, and what is missing in it.
 
-use astracer_analysis::points::Answer;
+use astracer_ask::Answer;
 use astracer_queries::Value;
 use serde::{Serialize, Serializer};
 

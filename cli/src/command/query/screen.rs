@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
-use astracer_analysis::points::Answer;
+use astracer_ask::Answer;
 use astracer_queries::{Plan, Value};
 
 use crate::failure::Failure;

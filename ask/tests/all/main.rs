@@ -1,0 +1,4 @@
+//! Tests that need the whole crate.
+
+#[allow(clippy::print_stdout, reason = "a test shows how far estimates are off")]
+mod estimates;

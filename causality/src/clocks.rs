@@ -1,0 +1,420 @@
+//! The clocks of hosts: by how much each runs ahead of the others, from messages between them.
+//!
+//! A message from host A to host B that was sent at `a` and received at `b`, each by its host's
+//! clock, shows that B is ahead of A by at most `b - a`. The least over all messages is the bound
+//! of this direction. Bounds of both directions leave a range, whose middle is taken, as NTP takes
+//! it; over several hosts the ranges are shortest paths (Bellman and Ford). If hosts are bounded in
+//! one direction only, they are shifted by the least that keeps the bounds.
+
+use std::collections::BTreeMap;
+
+use crate::edge::Edge;
+use crate::graph::Graph;
+use crate::points::Events;
+
+/// The clock of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostClock {
+    /// By how many nanoseconds it runs ahead; negative if it is behind.
+    pub ahead: i64,
+    /// The host that it is compared to, in [`Events::hosts`](crate::Events::hosts); itself if it is
+    /// the reference of others or there is none to compare it to.
+    pub reference: u32,
+    /// The largest error of the estimate, in nanoseconds; `None` if nothing bounds it.
+    pub within: Option<u64>,
+    /// Where the estimate comes from.
+    pub evidence: ClockEvidence,
+    /// Messages from other hosts to this one that bound its clock, and in the other direction.
+    pub messages: (u64, u64),
+}
+
+/// Where the estimate of a clock comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockEvidence {
+    /// No other host exchanges messages with it.
+    None,
+    /// The others are compared to it.
+    Reference,
+    /// The user states it.
+    Given,
+    /// Messages in both directions.
+    BothWays,
+    /// Messages in both directions that contradict each other: the clock was set, or drifts.
+    Unsteady,
+    /// Messages in one direction.
+    OneWay,
+    /// Clients' and servers' spans, in at least one direction.
+    Spans,
+}
+
+impl ClockEvidence {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Reference => "reference",
+            Self::Given => "given",
+            Self::BothWays => "both-ways",
+            Self::Unsteady => "unsteady",
+            Self::OneWay => "one-way",
+            Self::Spans => "spans",
+        }
+    }
+}
+
+/// The bound that messages of one direction between two hosts give.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    least: i128,
+    messages: u64,
+    is_of_spans: bool,
+}
+
+/// A bound from one host to another.
+type HostBound = ((u32, u32), Bound);
+
+/// Estimates the clock of each host. `pairs` are events of which the first is known to precede the
+/// second for this estimate only; `given` are the clocks that the user states.
+pub(crate) fn estimate(
+    events: &Events,
+    edges: &[Edge],
+    pairs: &[(u32, u32)],
+    given: &[Option<i64>],
+) -> Vec<HostClock> {
+    let given = |host: u32| given.get(host as usize).copied().flatten();
+    let mut clocks: Vec<HostClock> = (0..events.hosts().len() as u32)
+        .map(|host| HostClock {
+            ahead: given(host).unwrap_or(0),
+            reference: host,
+            within: None,
+            evidence: if given(host).is_some() { ClockEvidence::Given } else { ClockEvidence::None },
+            messages: (0, 0),
+        })
+        .collect();
+    if clocks.len() < 2 {
+        return clocks;
+    }
+    let bounds = bounds(events, edges, pairs, |host| i128::from(given(host).unwrap_or(0)));
+    for (&(from, to), bound) in &bounds {
+        clocks[to as usize].messages.0 += bound.messages;
+        clocks[from as usize].messages.1 += bound.messages;
+    }
+    let groups = groups(clocks.len(), &bounds);
+    let of_groups = by_group(clocks.len(), &groups, bounds);
+    for (group, bounds) in groups.iter().zip(of_groups) {
+        let weight = |&host: &u32| {
+            let (to, from) = clocks[host as usize].messages;
+            (given(host).is_none(), to + from, std::cmp::Reverse(&events.hosts()[host as usize]))
+        };
+        let Some(&reference) = group.iter().max_by_key(|&host| weight(host)) else { continue };
+        compare(&mut clocks, group, reference, &bounds);
+    }
+    clocks
+}
+
+/// The least difference of times in each direction between two hosts.
+fn bounds(
+    events: &Events,
+    edges: &[Edge],
+    pairs: &[(u32, u32)],
+    given: impl Fn(u32) -> i128,
+) -> BTreeMap<(u32, u32), Bound> {
+    let between = |before: u32, after: u32| {
+        let at = |event: u32| {
+            let row = &events.rows()[event as usize];
+            let host = events.process(row).host;
+            (host, i128::from(row.time) - given(host))
+        };
+        let ((from, sent), (to, received)) = (at(before), at(after));
+        (from != to).then_some(((from, to), received - sent))
+    };
+    let collect = |all: &mut dyn Iterator<Item = (u32, u32)>, is_of_spans: bool| {
+        let mut found: BTreeMap<(u32, u32), Bound> = BTreeMap::new();
+        for (hosts, difference) in all.filter_map(|(before, after)| between(before, after)) {
+            let bound = found.entry(hosts).or_insert(Bound { least: difference, messages: 0, is_of_spans });
+            bound.least = bound.least.min(difference);
+            bound.messages += 1;
+        }
+        found
+    };
+    let mut found = collect(&mut edges.iter().map(|edge| (edge.before, edge.after)), false);
+    for (hosts, bound) in collect(&mut pairs.iter().copied(), true) {
+        found.entry(hosts).or_insert(bound);
+    }
+    found
+}
+
+/// Hosts that are connected by messages, in groups of at least two.
+fn groups(hosts: usize, bounds: &BTreeMap<(u32, u32), Bound>) -> Vec<Vec<u32>> {
+    let both = bounds.keys().flat_map(|&(from, to)| [(from, to), (to, from)]);
+    Graph::new(hosts, both).knots()
+}
+
+/// The bounds within each group.
+fn by_group(hosts: usize, groups: &[Vec<u32>], bounds: BTreeMap<(u32, u32), Bound>) -> Vec<Vec<HostBound>> {
+    let mut group_of = vec![usize::MAX; hosts];
+    for (number, group) in groups.iter().enumerate() {
+        group.iter().for_each(|&host| group_of[host as usize] = number);
+    }
+    let mut all = vec![Vec::new(); groups.len()];
+    for (hosts, bound) in bounds {
+        if let Some(own) = all.get_mut(group_of[hosts.0 as usize]) {
+            own.push((hosts, bound));
+        }
+    }
+    all
+}
+
+/// Sets the clocks of hosts that are connected by messages.
+fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &[HostBound]) {
+    // Clocks that the user states are one with the reference.
+    let is_given = |host: u32| clocks[host as usize].evidence == ClockEvidence::Given;
+    let free: Vec<u32> = group.iter().copied().filter(|&host| host == reference || !is_given(host)).collect();
+    let node = |host: u32| free.binary_search(&host).or_else(|_| free.binary_search(&reference)).unwrap_or(0);
+    let mut least: BTreeMap<(usize, usize), (i128, bool)> = BTreeMap::new();
+    for &((from, to), bound) in bounds {
+        let (from, to) = (node(from), node(to));
+        if from != to {
+            let own = least.entry((from, to)).or_insert((bound.least, bound.is_of_spans));
+            *own = (own.0.min(bound.least), own.1 && bound.is_of_spans);
+        }
+    }
+    let edges: Vec<Link> = least.iter().map(|(&(from, to), &(least, _))| Link { from, to, least }).collect();
+    let graph = Graph::new(free.len(), edges.iter().map(|link| (link.from as u32, link.to as u32)));
+    let (cluster, count) = graph.components();
+    let clusters = Clusters::new(&cluster, count, &edges);
+    let mut ahead = vec![0i128; free.len()];
+    let mut within = vec![None; free.len()];
+    let mut compared = vec![reference; free.len()];
+    let mut is_unsteady = vec![false; free.len()];
+    let root = node(reference);
+    // An edge between clusters leads to a smaller number.
+    for own in (0..count).rev() {
+        let members = &clusters.members[own];
+        let busiest = |&&at: &&usize| {
+            let (to, from) = clocks[free[at] as usize].messages;
+            (at == root, to + from, std::cmp::Reverse(at))
+        };
+        let Some(&first) = members.iter().max_by_key(busiest) else { continue };
+        let (most, fewest, slack) = ranges(members.len(), &clusters.inside[own], clusters.place[first]);
+        for (place, &at) in members.iter().enumerate() {
+            ahead[at] = (most[place] + fewest[place]).div_euclid(2);
+            compared[at] = free[first];
+            if members.len() > 1 {
+                within[at] = u64::try_from(((most[place] - fewest[place]) / 2).max(slack)).ok();
+                is_unsteady[at] = slack > 0;
+            }
+        }
+        // The least shift of all members that keeps the bounds from other clusters.
+        let mut shift = 0;
+        for link in &clusters.entering[own] {
+            let most = ahead[link.from] + link.least - ahead[link.to];
+            if most < shift {
+                shift = most;
+                members.iter().for_each(|&at| compared[at] = free[link.from]);
+            }
+        }
+        members.iter().for_each(|&at| ahead[at] += shift);
+    }
+    let is_alone = |at: usize| clusters.members[cluster[at] as usize].len() == 1;
+    let mut by_spans = vec![false; free.len()];
+    for (&(from, to), _) in least.iter().filter(|(_, (_, is_of_spans))| *is_of_spans) {
+        for at in [from, to] {
+            by_spans[at] |= is_alone(at) || cluster[from] == cluster[to];
+        }
+    }
+    for (at, &host) in free.iter().enumerate() {
+        let evidence = if host == reference {
+            ClockEvidence::Reference
+        } else if is_unsteady[at] {
+            ClockEvidence::Unsteady
+        } else if by_spans[at] {
+            ClockEvidence::Spans
+        } else if is_alone(at) {
+            ClockEvidence::OneWay
+        } else {
+            ClockEvidence::BothWays
+        };
+        let clock = &mut clocks[host as usize];
+        (clock.evidence, clock.within, clock.reference) = (evidence, within[at], compared[at]);
+        // An estimate beyond 292 years is a broken clock; what fits is applied.
+        clock.ahead = i64::try_from(ahead[at]).unwrap_or(if ahead[at] < 0 { i64::MIN } else { i64::MAX });
+    }
+    for &host in group {
+        let clock = &mut clocks[host as usize];
+        if clock.evidence == ClockEvidence::Given {
+            let shift = ahead[root];
+            clock.ahead = clock.ahead.saturating_add(i64::try_from(shift).unwrap_or(0));
+            clock.reference = reference;
+        }
+    }
+}
+
+/// The nodes and links of strongly connected components.
+struct Clusters {
+    /// The nodes of each cluster, in ascending order.
+    members: Vec<Vec<usize>>,
+    /// The place of each node among the members of its cluster.
+    place: Vec<usize>,
+    /// The links within each cluster, between places.
+    inside: Vec<Vec<Link>>,
+    /// The links into each cluster from others, between nodes.
+    entering: Vec<Vec<Link>>,
+}
+
+impl Clusters {
+    fn new(cluster: &[u32], count: usize, links: &[Link]) -> Self {
+        let mut members = vec![Vec::new(); count];
+        let mut place = Vec::with_capacity(cluster.len());
+        for (node, &own) in cluster.iter().enumerate() {
+            place.push(members[own as usize].len());
+            members[own as usize].push(node);
+        }
+        let (mut inside, mut entering) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for link in links {
+            let own = cluster[link.to] as usize;
+            if cluster[link.from] as usize == own {
+                inside[own].push(Link { from: place[link.from], to: place[link.to], ..*link });
+            } else {
+                entering[own].push(*link);
+            }
+        }
+        Self { members, place, inside, entering }
+    }
+}
+
+/// `to` is ahead of `from` by at most `least`.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    from: usize,
+    to: usize,
+    least: i128,
+}
+
+/// The most and the fewest nanoseconds that each host is ahead of the first, and the slack that the
+/// bounds need because they contradict each other.
+fn ranges(hosts: usize, links: &[Link], first: usize) -> (Vec<i128>, Vec<i128>, i128) {
+    let turned: Vec<Link> =
+        links.iter().map(|link| Link { from: link.to, to: link.from, least: link.least }).collect();
+    let mut slack = 0;
+    loop {
+        match (shortest(hosts, links, first, slack), shortest(hosts, &turned, first, slack)) {
+            (Ok(most), Ok(back)) => {
+                return (most, back.into_iter().map(|least| -least).collect(), slack);
+            }
+            // Half of what the shortest round trip contradicts, and so on.
+            (Err(needed), _) | (_, Err(needed)) => slack = needed,
+        }
+    }
+}
+
+/// Shortest paths from the first host with the slack added to each link; an error is the larger
+/// slack that a negative cycle needs.
+fn shortest(hosts: usize, links: &[Link], first: usize, slack: i128) -> Result<Vec<i128>, i128> {
+    let mut length: Vec<Option<i128>> = vec![None; hosts];
+    let mut last: Vec<Option<Link>> = vec![None; hosts];
+    length[first] = Some(0);
+    loop {
+        let mut is_changed = false;
+        for &link in links {
+            let Some(begin) = length[link.from] else { continue };
+            let end = begin + link.least + slack;
+            if length[link.to].is_none_or(|known| end < known) {
+                (length[link.to], last[link.to], is_changed) = (Some(end), Some(link), true);
+            }
+        }
+        if !is_changed {
+            return Ok(length.into_iter().map(Option::unwrap_or_default).collect());
+        }
+        if let Some((sum, len)) = cycle(&last) {
+            return Err(-sum.div_euclid(len));
+        }
+    }
+}
+
+/// The sum and the number of links of a cycle among the last links of paths: it is negative.
+fn cycle(last: &[Option<Link>]) -> Option<(i128, i128)> {
+    let mut seen = vec![usize::MAX; last.len()];
+    for start in 0..last.len() {
+        let mut at = start;
+        while seen[at] == usize::MAX {
+            seen[at] = start;
+            let Some(link) = last[at] else { break };
+            at = link.from;
+        }
+        if seen[at] == start && last[at].is_some() {
+            let (mut sum, mut len, mut node) = (0, 0, at);
+            loop {
+                let link = last[node]?;
+                (sum, len, node) = (sum + link.least, len + 1, link.from);
+                if node == at {
+                    return Some((sum, len));
+                }
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use astracer_testing::SplitMix;
+
+    fn links(all: &[(usize, usize, i128)]) -> Vec<Link> {
+        all.iter().map(|&(from, to, least)| Link { from, to, least }).collect()
+    }
+
+    /// By hand: B is ahead by 10 at most, and by 4 at least.
+    #[test]
+    fn the_middle_of_both_bounds_is_taken() {
+        let (most, fewest, slack) = ranges(2, &links(&[(0, 1, 10), (1, 0, -4)]), 0);
+        assert_eq!((most[1], fewest[1], slack), (10, 4, 0));
+        // At most 2 and at least 8: 5 contradicts each by 3.
+        let (most, fewest, slack) = ranges(2, &links(&[(0, 1, 2), (1, 0, -8)]), 0);
+        assert_eq!((most[1], fewest[1], slack), (5, 5, 3));
+        // By way of a third host.
+        let (most, fewest, _) = ranges(3, &links(&[(0, 1, 3), (1, 0, 1), (1, 2, 4), (2, 1, -2)]), 0);
+        assert_eq!((most[2], fewest[2]), (7, 1));
+    }
+
+    /// Random clocks and delays: the true offset lies within the range, and the middles keep all
+    /// bounds. With clocks that contradict, no smaller slack does.
+    #[test]
+    fn ranges_hold_the_true_offsets() {
+        for seed in 0..60 {
+            let mut random = SplitMix::new(seed);
+            let hosts = 2 + random.below(5) as usize;
+            let truth: Vec<i128> =
+                (0..hosts).map(|at| if at == 0 { 0 } else { random.below(1000) as i128 - 500 }).collect();
+            let mut all = Vec::new();
+            for from in 0..hosts {
+                for to in 0..hosts {
+                    if from != to && (to == from + 1 || from == to + 1 || random.below(3) == 0) {
+                        all.push((from, to, truth[to] - truth[from] + random.below(100) as i128));
+                    }
+                }
+            }
+            let (most, fewest, slack) = ranges(hosts, &links(&all), 0);
+            assert_eq!(slack, 0, "seed {seed}");
+            let middle: Vec<i128> =
+                most.iter().zip(&fewest).map(|(most, fewest)| (most + fewest).div_euclid(2)).collect();
+            for at in 0..hosts {
+                assert!((fewest[at]..=most[at]).contains(&truth[at]), "seed {seed}");
+            }
+            for &(from, to, least) in &all {
+                assert!(middle[to] - middle[from] <= least + 1, "seed {seed}");
+            }
+            let wrong: Vec<_> = all.iter().map(|&(from, to, least)| (from, to, least - 80)).collect();
+            let wrong = links(&wrong);
+            let (.., slack) = ranges(hosts, &wrong, 0);
+            if slack > 0 {
+                assert!(
+                    shortest(hosts, &wrong, 0, slack - 1).is_err()
+                        && shortest(hosts, &wrong, 0, slack).is_ok(),
+                    "seed {seed}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Constraints and their reasons, and events without a counterpart.
+
+use std::fmt;
+
+/// The reason of a constraint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EdgeKind {
+    /// Both are events of one thread.
+    ProgramOrder,
+    /// A fork made the thread that starts.
+    ForkStart,
+    /// A join waited for the thread that ended.
+    EndJoin,
+    /// A connection was accepted after it was opened.
+    ConnectAccept,
+    /// Bytes are received after they were sent.
+    SendReceive,
+    /// A vector clock knows of an event.
+    VectorClock,
+    /// A span's start precedes its end, its children, its sends and its records.
+    Span,
+}
+
+impl EdgeKind {
+    /// Every kind, from the most to the least certain.
+    pub const ALL: &'static [Self] = &[
+        Self::ProgramOrder,
+        Self::ForkStart,
+        Self::EndJoin,
+        Self::ConnectAccept,
+        Self::SendReceive,
+        Self::VectorClock,
+        Self::Span,
+    ];
+
+    /// The short name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ProgramOrder => "PO",
+            Self::ForkStart => "FS",
+            Self::EndJoin => "EJ",
+            Self::ConnectAccept => "CA",
+            Self::SendReceive => "SR",
+            Self::VectorClock => "VC",
+            Self::Span => "SP",
+        }
+    }
+
+    /// True for causes on other threads, as Falcon's files name them.
+    pub fn is_dependency(self) -> bool {
+        !matches!(self, Self::ProgramOrder | Self::Span)
+    }
+}
+
+/// One constraint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// The reason.
+    pub kind: EdgeKind,
+    /// The event that happened first.
+    pub before: u32,
+    /// The event that happened later.
+    pub after: u32,
+}
+
+/// An event without its counterpart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmatched {
+    /// The event.
+    pub event: u32,
+    /// Why it has none.
+    pub why: Why,
+}
+
+/// Why an event has no counterpart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// No fork made this thread.
+    NoFork,
+    /// The child never starts.
+    NoStart,
+    /// The thread that was waited for never ends.
+    NoEnd,
+    /// The connection is never accepted.
+    NoAccept,
+    /// The connection that is accepted was never opened.
+    NoConnect,
+    /// Nothing was received in this direction of the connection.
+    NoReceive,
+    /// Nothing was sent in this direction of the connection.
+    NoSend,
+    /// The bytes come after the last that was received.
+    AfterReceived,
+    /// The bytes end after the last that was sent, or begin there.
+    BeyondSent,
+    /// The bytes differ from those that were sent at this place of the stream.
+    NotAsSent,
+    /// The stream stopped closing before.
+    BehindBreak,
+}
+
+impl Why {
+    /// As a text for people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::NoFork => "no fork of this thread was recorded",
+            Self::NoStart => "the child has no start",
+            Self::NoEnd => "the child has no end",
+            Self::NoAccept => "no accept of this connection was recorded",
+            Self::NoConnect => "no connect of this connection was recorded",
+            Self::NoReceive => "no receive in this direction was recorded",
+            Self::NoSend => "no send in this direction was recorded",
+            Self::AfterReceived => "bytes after the last received",
+            Self::BeyondSent => "bytes beyond the last sent",
+            Self::NotAsSent => "the stream stops closing here: the bytes are not those sent",
+            Self::BehindBreak => "behind the place where the stream stopped closing",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.describe())
+    }
+}
+
+/// All constraints, and the events without a counterpart.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) unmatched: Vec<Unmatched>,
+}

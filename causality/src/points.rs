@@ -1,0 +1,265 @@
+//! The events of all files, with their threads, processes, hosts, channels and files.
+
+use std::sync::Arc;
+
+use astracer_model::event::{Channel, EventKind};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::span::SpanKind;
+
+/// No thread, channel or file.
+pub const NONE: u32 = u32::MAX;
+
+/// One event.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The id in reports and files.
+    pub id: u64,
+    /// The kind.
+    pub kind: EventKind,
+    /// The recorded time, in nanoseconds since 1970.
+    pub time: u64,
+    /// The time that orders the events of one thread or stream: in files whose order counts, the
+    /// latest time up to here, so that a clock that steps back does no harm.
+    pub rank: u64,
+    /// The index of the thread in [`Events::threads`].
+    pub thread: u32,
+    /// The index of the file in [`Events::files`].
+    pub file: u32,
+    /// The line in the file; 0 if unknown.
+    pub line: u64,
+    /// The position in the file.
+    pub(crate) sequence: u64,
+    /// The thread that a fork made or a join waited for; [`NONE`] for other events.
+    pub child: u32,
+    /// The index in [`Events::channels`]; [`NONE`] for events without a connection.
+    pub channel: u32,
+    /// The bytes of a message.
+    pub bytes: u64,
+    /// The file of a log record that was joined to the call that wrote it; else [`NONE`].
+    pub log_file: u32,
+    /// The record's line in that file.
+    pub log_line: u64,
+    /// The span of a span's start or end, or the one that a message or a log record belongs to by
+    /// its ids, in [`Events::spans`]; else [`NONE`].
+    pub span: u32,
+    /// The chain of events in program order: mostly the thread. [`NONE`] for events of spans.
+    pub(crate) chain: u32,
+    /// The ids in a message or a record: the first, and their number.
+    pub(crate) ids: (u32, u16),
+    /// The vector clock: the first part, and their number.
+    pub(crate) clock: (u32, u16),
+    /// The first bytes of a message, and their number.
+    pub(crate) head: ([u8; 15], u8),
+    pub(crate) text: (u64, u32),
+}
+
+/// One thread: a line of the diagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The name, such as `17750@web`.
+    pub name: String,
+    /// The index of the process in [`Events::processes`].
+    pub process: u32,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// The name; empty if no file states one.
+    pub name: String,
+    /// The index of the host in [`Events::hosts`].
+    pub host: u32,
+}
+
+/// One span. Rows are indices into [`Events::rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct SpanRow {
+    /// The trace; zero if the recorder wrote none.
+    pub trace: TraceId,
+    /// The id.
+    pub id: SpanId,
+    pub(crate) parents: (u32, u32),
+    /// The side of a call.
+    pub kind: SpanKind,
+    pub(crate) follows: bool,
+    pub(crate) shared: bool,
+    /// The event of its start.
+    pub start: u32,
+    /// The event of its end; [`NONE`] if it has none.
+    pub end: u32,
+    /// The thread on whose line it is drawn.
+    pub thread: u32,
+    pub(crate) placed: Placed,
+    /// True if a message carries its id, or its parent's to it.
+    pub by_bytes: bool,
+}
+
+/// The evidence for the place of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// Its thread is one that other files tell of.
+    Thread,
+    /// Its process is.
+    Process,
+    /// Nothing else is known of its process.
+    Nowhere,
+}
+
+impl SpanRow {
+    pub(crate) fn is_call(&self) -> bool {
+        matches!(self.kind, SpanKind::Client | SpanKind::Server)
+    }
+}
+
+/// The events, ordered by id, or else by file and position, which does not depend on the order of
+/// files.
+#[derive(Debug, Default)]
+pub struct Events {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) processes: Vec<Process>,
+    /// A host is a clock.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) channels: Vec<Channel<'static>>,
+    pub(crate) files: Vec<Arc<str>>,
+    pub(crate) texts: Vec<u8>,
+    pub(crate) spans: Vec<SpanRow>,
+    /// Parents of spans.
+    pub(crate) parents: Vec<SpanId>,
+    pub(crate) ids: Vec<(TraceId, SpanId)>,
+    /// Threads, and how many of their events are known.
+    pub(crate) clock_parts: Vec<(u32, u64)>,
+}
+
+impl Row {
+    /// An event with its text in `texts`.
+    pub(crate) fn new(kind: EventKind, time: u64, texts: &mut Vec<u8>, text: &str) -> Self {
+        let at = texts.len() as u64;
+        // A record is shorter than 4 GiB.
+        let text = text.get(..u32::MAX as usize).unwrap_or(text);
+        texts.extend_from_slice(text.as_bytes());
+        Self {
+            id: 0,
+            kind,
+            time,
+            rank: time,
+            thread: NONE,
+            file: NONE,
+            line: 0,
+            sequence: 0,
+            child: NONE,
+            channel: NONE,
+            bytes: 0,
+            log_file: NONE,
+            log_line: 0,
+            span: NONE,
+            chain: NONE,
+            ids: (0, 0),
+            clock: (0, 0),
+            head: ([0; 15], 0),
+            text: (at, text.len() as u32),
+        }
+    }
+}
+
+impl Events {
+    /// The number of events.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True if there are no events.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The events.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The threads that have events, or that other events name.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The processes.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// The names of the hosts; each has its own clock.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The directions of connections.
+    pub fn channels(&self) -> &[Channel<'static>] {
+        &self.channels
+    }
+
+    /// The files.
+    pub fn files(&self) -> &[Arc<str>] {
+        &self.files
+    }
+
+    /// The spans.
+    pub fn spans(&self) -> &[SpanRow] {
+        &self.spans
+    }
+
+    /// The ids of a span's parents, whether or not they are here.
+    pub fn parents(&self, span: &SpanRow) -> &[SpanId] {
+        let (from, to) = span.parents;
+        self.parents.get(from as usize..to as usize).unwrap_or_default()
+    }
+
+    /// The text of an event: its log record, or the name of its span.
+    pub fn text(&self, row: &Row) -> &str {
+        let (at, len) = row.text;
+        let bytes = self.texts.get(at as usize..at as usize + len as usize).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// The vector clock of an event: threads, and how many of their events it knows.
+    pub(crate) fn clock_of(&self, row: &Row) -> &[(u32, u64)] {
+        let (from, len) = row.clock;
+        self.clock_parts.get(from as usize..from as usize + usize::from(len)).unwrap_or_default()
+    }
+
+    /// The thread of an event.
+    pub fn thread(&self, row: &Row) -> &Thread {
+        &self.threads[row.thread as usize]
+    }
+
+    /// The process of an event.
+    pub fn process(&self, row: &Row) -> &Process {
+        &self.processes[self.thread(row).process as usize]
+    }
+
+    /// The host of an event.
+    pub fn host(&self, row: &Row) -> &str {
+        &self.hosts[self.process(row).host as usize]
+    }
+
+    /// The number of events of each kind that occurs.
+    pub fn kinds(&self) -> impl Iterator<Item = (EventKind, u64)> {
+        let mut counts = [0u64; EventKind::ALL.len()];
+        for row in &self.rows {
+            counts[row.kind as usize] += 1;
+        }
+        EventKind::ALL.iter().copied().zip(counts).filter(|&(_, count)| count > 0)
+    }
+
+    /// The number of threads that have events.
+    pub fn thread_count(&self) -> u64 {
+        let mut has_events = vec![false; self.threads.len()];
+        self.rows.iter().for_each(|row| has_events[row.thread as usize] = true);
+        has_events.into_iter().filter(|&has| has).count() as u64
+    }
+
+    /// `file:line` of an event.
+    pub fn place(&self, row: &Row) -> String {
+        format!("{}:{}", self.files[row.file as usize], row.line)
+    }
+}

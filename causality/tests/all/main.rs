@@ -1,0 +1,3 @@
+//! Tests that need the whole crate.
+
+mod points;

@@ -1,0 +1,106 @@
+//! A part of the events, with the causality between them: where a chain of constraints leads over
+//! events that were left out, a transitive link takes its place.
+
+use std::collections::HashMap;
+
+use rapidhash::fast::RandomState;
+
+use super::links::Links;
+use super::vectors::{Clock, Clocks, Lines};
+use astracer_causality::edge::EdgeKind;
+
+/// A cause on another line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// The effect.
+    pub after: u32,
+    /// The cause.
+    pub before: u32,
+    /// The constraint; `None` for a chain of constraints over events that were left out.
+    pub kind: Option<EdgeKind>,
+}
+
+/// Events of an order, and the links between them.
+#[derive(Debug)]
+pub struct Selection {
+    /// The events, in order.
+    pub events: Vec<u32>,
+    /// True for the events that are part of it, by event.
+    pub is_chosen: Vec<bool>,
+    /// The causes on other lines, by effect. A transitive link is left out if others imply it.
+    pub links: Vec<Link>,
+}
+
+impl Selection {
+    /// The events that are marked. The order must exist.
+    pub fn new(links: &Links<'_>, lines: &Lines, is_chosen: Vec<bool>) -> Self {
+        let order = links.order();
+        let events = order.sequence.iter().copied().filter(|&event| is_chosen[event as usize]).collect();
+        let mut found: Vec<Link> = order
+            .edges
+            .iter()
+            .filter(|edge| lines.of(edge.before) != lines.of(edge.after))
+            .filter(|edge| is_chosen[edge.before as usize] && is_chosen[edge.after as usize])
+            .map(|edge| Link { after: edge.after, before: edge.before, kind: Some(edge.kind) })
+            .collect();
+        found.sort_unstable();
+        if is_chosen.contains(&false) {
+            let more = transitive(links, lines, &is_chosen, &found);
+            found.extend(more);
+            found.sort_unstable();
+        }
+        Self { events, is_chosen, links: found }
+    }
+
+    /// All events.
+    pub fn all(links: &Links<'_>, lines: &Lines) -> Self {
+        Self::new(links, lines, vec![true; links.order().events.len()])
+    }
+
+    /// True if events were left out.
+    pub fn is_partial(&self) -> bool {
+        self.is_chosen.len() != self.events.len()
+    }
+
+    /// The causes of an event on other lines.
+    pub fn causes(&self, event: u32) -> &[Link] {
+        let first = self.links.partition_point(|link| link.after < event);
+        let len = self.links[first..].partition_point(|link| link.after == event);
+        &self.links[first..first + len]
+    }
+}
+
+/// Links over events that were left out: an event has learned of them since the one before it on
+/// its line, and no other of its causes knew of them.
+fn transitive(links: &Links<'_>, lines: &Lines, is_chosen: &[bool], direct: &[Link]) -> Vec<Link> {
+    let mut clocks = Clocks::new(links, lines);
+    // By line and number.
+    let mut numbered: HashMap<(u32, u32), (u32, Clock), RandomState> = HashMap::default();
+    let mut found = Vec::new();
+    for &event in &links.order().sequence {
+        let is_own = is_chosen[event as usize];
+        let clock = clocks.step(event, is_own);
+        if !is_own {
+            continue;
+        }
+        let before = numbered.get(&(clock.line, clock.number - 1)).map(|(_, clock)| clock);
+        let is_same = before.is_some_and(|before| std::rc::Rc::ptr_eq(&before.known, &clock.known));
+        let news: Vec<_> = clock
+            .known
+            .iter()
+            .filter(|_| !is_same)
+            .filter(|&&(line, number)| before.is_none_or(|before| before.of(line) < number))
+            .filter_map(|&key| numbered.get(&key))
+            .collect();
+        for (cause, own) in &news {
+            let is_direct =
+                direct.binary_search_by_key(&(event, *cause), |link| (link.after, link.before)).is_ok();
+            let is_implied = news.iter().any(|(other, its)| other != cause && its.of(own.line) >= own.number);
+            if !is_direct && !is_implied {
+                found.push(Link { after: event, before: *cause, kind: None });
+            }
+        }
+        numbered.insert((clock.line, clock.number), (event, clock));
+    }
+    found
+}

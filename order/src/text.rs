@@ -1,0 +1,95 @@
+//! Events as text: times, names, and one line for each.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use astracer_model::event::EventKind;
+use astracer_model::text::escaped;
+
+use super::Order;
+use astracer_causality::points::Row;
+
+/// The time at which an event is shown: the one that contradicts no constraint.
+pub fn time(order: &Order, event: u32) -> u64 {
+    order.times.get(event as usize).copied().unwrap_or(order.events.rows()[event as usize].time)
+}
+
+/// Writes times with as many digits as all recorded times need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    digits: usize,
+}
+
+impl Stamps {
+    /// For the events of an order.
+    pub fn of(order: &Order) -> Self {
+        let fits = |unit: u64| order.events.rows().iter().all(|row| row.time.is_multiple_of(unit));
+        let digits = if fits(1_000_000) {
+            3
+        } else if fits(1_000) {
+            6
+        } else {
+            9
+        };
+        Self { digits }
+    }
+
+    /// In UTC: `2018-05-09T15:43:59.247Z`.
+    pub fn show(self, time: u64) -> String {
+        let all = humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(time)).to_string();
+        let end = all.len().saturating_sub(1 + 9 - self.digits);
+        format!("{}Z", all.get(..end).unwrap_or_default())
+    }
+
+    /// The time of day: `15:43:59.247`.
+    pub fn clock(self, time: u64) -> String {
+        let all = self.show(time);
+        all.split_once('T').map_or("", |(_, clock)| clock.trim_end_matches('Z')).to_owned()
+    }
+}
+
+/// The kind of an event and its details in one line: the log record, the bytes and the connection,
+/// the other thread, or the span.
+pub fn describe(order: &Order, row: &Row) -> String {
+    let details = details(order, row);
+    if row.kind == EventKind::Log || details.is_empty() {
+        return if details.is_empty() { row.kind.name().to_owned() } else { details };
+    }
+    format!("{} {details}", row.kind.name())
+}
+
+/// A log record without the time at its start, where the time is shown beside it.
+pub fn untimed(kind: EventKind, text: &str) -> &str {
+    if kind != EventKind::Log {
+        return text;
+    }
+    let rest = text.trim_start_matches(|char: char| char.is_ascii_digit() || "-:,.TZ[] ".contains(char));
+    if rest.is_empty() { text } else { rest }
+}
+
+/// The details alone.
+pub fn details(order: &Order, row: &Row) -> String {
+    let events = &order.events;
+    match row.kind {
+        EventKind::Send | EventKind::Receive | EventKind::Connect | EventKind::Accept => {
+            let channel = events.channels().get(row.channel as usize);
+            let channel = channel.map_or_else(String::new, |channel| escaped(&channel.to_string()).into());
+            match row.kind {
+                EventKind::Send | EventKind::Receive => format!("{} B {channel}", row.bytes),
+                _ => channel,
+            }
+        }
+        EventKind::Fork | EventKind::Join => {
+            let child = events.threads().get(row.child as usize);
+            child.map_or_else(String::new, |child| escaped(&child.name).into())
+        }
+        _ => escaped(events.text(row).trim_end()).into(),
+    }
+}
+
+/// `file:line` of a log record in its log; of other events where they were read.
+pub fn place(order: &Order, row: &Row) -> String {
+    match order.events.files().get(row.log_file as usize) {
+        Some(file) => format!("{file}:{}", row.log_line),
+        None => order.events.place(row),
+    }
+}

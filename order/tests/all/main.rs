@@ -1,0 +1,5 @@
+//! Tests that need the whole crate.
+
+mod answers;
+mod causes;
+mod recording;
