@@ -15,7 +15,12 @@ pub struct Clocking {
     pub offsets: Vec<(String, i64)>,
 }
 
-/// Points, edges and clocks. Numbers of events are indices into [`Events::rows`].
+/// Points, edges and clocks. Nodes up to the number of [`Events::rows`] are these points; the
+/// further nodes are junctions.
+///
+/// A *junction* is a moment of a span without a point of its own: some children have returned, and
+/// others begin. Edges lead over it, so that n children before m others take n + m edges instead of
+/// n x m. Nobody sees junctions: no list, count, length of a chain or file includes them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Causes {
@@ -26,9 +31,11 @@ pub struct Causes {
     pub edges: Vec<Edge>,
     /// Events that lack their counterpart, with the reason.
     pub unmatched: Vec<Unmatched>,
+    /// The corrected time of each junction, in nanoseconds since 1970.
+    pub junctions: Vec<u64>,
     /// The clock of each host; empty if all clocks are taken as right.
     pub host_clocks: Vec<HostClock>,
-    /// The recorded time of each event, less what its host's clock runs ahead.
+    /// The recorded time of each point, less what its host's clock runs ahead.
     pub aligned_times: Vec<u64>,
 }
 
@@ -49,6 +56,6 @@ impl Causes {
             |row: &Row| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
         let aligned = |row: &Row| row.time.saturating_add_signed(ahead(row).saturating_neg());
         let aligned_times = events.rows().iter().map(aligned).collect();
-        Self { events, edges, unmatched, host_clocks, aligned_times }
+        Self { events, edges, unmatched, junctions: Vec::new(), host_clocks, aligned_times }
     }
 }

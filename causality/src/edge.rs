@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The reason of a constraint.
+/// The reason why one point happened before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeKind {
-    /// Both are events of one thread.
+    /// Both are points of one thread.
     ProgramOrder,
     /// A fork made the thread that starts.
     ForkStart,
@@ -15,10 +15,48 @@ pub enum EdgeKind {
     ConnectAccept,
     /// Bytes are received after they were sent.
     SendReceive,
-    /// A vector clock knows of an event.
+    /// A vector clock knows of a point.
     VectorClock,
-    /// A span's start precedes its end, its children, its sends and its records.
+    /// An X-Trace report names the other as its cause.
+    Report,
+    /// A span's start precedes its events in order, and these precede its end.
     Span,
+    /// A span's start precedes the starts of its children and of spans that link to it.
+    Call,
+    /// A span's start precedes the messages and log records that carry its id; a record of the
+    /// span's own thread or process precedes the span's end.
+    Id,
+    /// A point of a span precedes the start of a child that began later.
+    BeforeCall,
+    /// The end of a child precedes what its parent, which waited for it, does afterwards.
+    Return,
+    /// The start of a child on another host precedes the end of the parent that waited for it.
+    Began,
+}
+
+/// The evidence for an edge, from the strongest to the weakest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certainty {
+    /// The recorder states the order: one thread, forks and joins, vector clocks, reports.
+    Stated,
+    /// Positions in a stream of bytes.
+    Bytes,
+    /// Ids of spans.
+    Ids,
+    /// The times of a span lie within those of its parent, by corrected clocks.
+    Nesting,
+}
+
+impl Certainty {
+    /// The words for people: `by ids`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Stated => "as recorded",
+            Self::Bytes => "by bytes",
+            Self::Ids => "by ids",
+            Self::Nesting => "by nesting",
+        }
+    }
 }
 
 impl EdgeKind {
@@ -30,7 +68,13 @@ impl EdgeKind {
         Self::ConnectAccept,
         Self::SendReceive,
         Self::VectorClock,
+        Self::Report,
         Self::Span,
+        Self::Call,
+        Self::Id,
+        Self::BeforeCall,
+        Self::Return,
+        Self::Began,
     ];
 
     /// The short name in reports.
@@ -42,13 +86,34 @@ impl EdgeKind {
             Self::ConnectAccept => "CA",
             Self::SendReceive => "SR",
             Self::VectorClock => "VC",
+            Self::Report => "RP",
             Self::Span => "SP",
+            Self::Call => "CL",
+            Self::Id => "ID",
+            Self::BeforeCall => "BC",
+            Self::Return => "RT",
+            Self::Began => "BG",
+        }
+    }
+
+    /// The evidence for an edge of this kind.
+    pub fn certainty(self) -> Certainty {
+        match self {
+            Self::ProgramOrder | Self::ForkStart | Self::EndJoin | Self::VectorClock | Self::Report => {
+                Certainty::Stated
+            }
+            Self::ConnectAccept | Self::SendReceive => Certainty::Bytes,
+            Self::Span | Self::Call | Self::Id => Certainty::Ids,
+            Self::BeforeCall | Self::Return | Self::Began => Certainty::Nesting,
         }
     }
 
     /// True for causes on other threads, as Falcon's files name them.
     pub fn is_dependency(self) -> bool {
-        !matches!(self, Self::ProgramOrder | Self::Span)
+        matches!(
+            self,
+            Self::ForkStart | Self::EndJoin | Self::ConnectAccept | Self::SendReceive | Self::VectorClock
+        )
     }
 }
 

@@ -57,7 +57,13 @@ pub(super) fn sentence(order: &Order, edge: &Edge) -> String {
         EdgeKind::ConnectAccept => "it opened the connection",
         EdgeKind::SendReceive => "its bytes were received",
         EdgeKind::VectorClock => "the vector clock knows it",
-        EdgeKind::Span => "the span had begun",
+        EdgeKind::Report => "the report names it as its cause",
+        EdgeKind::Span => "both are of one span",
+        EdgeKind::Call => "it is the parent of the span",
+        EdgeKind::Id => "the id of its span is there",
+        EdgeKind::BeforeCall => "the parent did it before the call",
+        EdgeKind::Return => "the parent waited for it",
+        EdgeKind::Began => "the parent waited for the call that it began",
     };
     format!("{} precedes {}: {why} ({})", show(edge.before), show(edge.after), edge.kind.name())
 }

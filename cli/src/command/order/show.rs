@@ -192,8 +192,12 @@ fn verb(kind: EdgeKind) -> &'static str {
         EdgeKind::ConnectAccept => "was accepted by",
         EdgeKind::SendReceive => "was received by",
         EdgeKind::VectorClock => "is known to the clock of",
-        EdgeKind::Span => "began the span of",
-        EdgeKind::ProgramOrder => "then, on",
+        EdgeKind::Report => "is named as a cause by",
+        EdgeKind::Call | EdgeKind::BeforeCall => "called",
+        EdgeKind::Return => "returned to",
+        EdgeKind::Began => "had begun before the return to",
+        EdgeKind::Id => "is named by its id in",
+        EdgeKind::Span | EdgeKind::ProgramOrder => "then, on",
     }
 }
 
