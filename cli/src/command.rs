@@ -88,9 +88,82 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use std::collections::{BTreeMap, BTreeSet};
 
-    use super::*;
+    use clap::{Arg, Command, CommandFactory};
+
+    use super::Args;
+
+    /// All commands that run, each with its words and its arguments.
+    fn commands() -> Vec<(Vec<String>, Vec<Arg>)> {
+        fn below(command: &Command, words: &[String], all: &mut Vec<(Vec<String>, Vec<Arg>)>) {
+            let words = [words, &[command.get_name().to_owned()]].concat();
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|command| below(command, &words, all));
+            } else {
+                all.push((words, command.get_arguments().cloned().collect()));
+            }
+        }
+        let mut all = Vec::new();
+        below(&Args::command(), &[], &mut all);
+        all
+    }
+
+    fn value_names(arg: &Arg) -> Vec<String> {
+        arg.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    /// An option has one meaning in all commands, so its values have one name. The exceptions are
+    /// ordinary words whose meaning follows from the command.
+    #[test]
+    fn an_option_has_one_meaning() {
+        let mut names: BTreeMap<String, BTreeSet<Vec<String>>> = BTreeMap::new();
+        for (_, args) in commands() {
+            for arg in args.iter().filter(|arg| !["out", "to"].contains(&arg.get_id().as_str())) {
+                if let Some(long) = arg.get_long() {
+                    names.entry(long.to_owned()).or_default().insert(value_names(arg));
+                }
+            }
+        }
+        names.retain(|_, names| names.len() > 1);
+        assert!(names.is_empty(), "{names:?}");
+    }
+
+    #[test]
+    fn every_recording_is_called_so() {
+        let mut positional = BTreeSet::new();
+        for (_, args) in commands() {
+            positional.extend(args.iter().filter(|arg| arg.is_positional()).flat_map(value_names));
+        }
+        // OUT is the file that `convert` writes, DIR the folder of a spool.
+        assert_eq!(positional.into_iter().collect::<Vec<_>>(), ["DIR", "OUT", "RECORDING"]);
+    }
+
+    #[test]
+    fn every_duration_takes_a_unit_and_says_so() {
+        let (mut checked, mut unnamed) = (0, Vec::new());
+        for (words, args) in commands() {
+            for arg in args.iter().filter(|arg| value_names(arg).concat().contains("SECONDS")) {
+                unnamed.push(arg.to_string());
+            }
+            for arg in args.iter().filter(|arg| value_names(arg) == ["DURATION"]) {
+                let option = format!("--{}", arg.get_long().unwrap());
+                let parse = |value| {
+                    let line = words.iter().map(String::as_str).chain([option.as_str(), value]);
+                    Args::command().try_get_matches_from(line).unwrap_err().to_string()
+                };
+                let error = parse("x");
+                let says = "invalid duration 'x': use a number with a unit, such as 250ms, 5s or 2h";
+                assert!(error.contains(says), "{option}: {error}");
+                // A valid duration reaches the next check, which misses other arguments.
+                for value in ["250ms", "5s", "2h"] {
+                    assert!(!parse(value).contains("invalid"), "{option} {value}");
+                }
+                checked += 1;
+            }
+        }
+        assert!(checked >= 13 && unnamed.is_empty(), "{checked} {unnamed:?}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -361,7 +361,7 @@ impl Input {
             [path] if path.len() <= PATHS_SHOWN && !path.contains(char::is_whitespace) => {
                 output::escaped(path).into_owned()
             }
-            _ => "WORKLOAD".to_owned(),
+            _ => "RECORDING".to_owned(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::values::size;
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Source {
     /// Recordings to read: files, folders or archives (tar, gz, xz, zst); - reads standard input.
-    #[arg(required = true, value_name = "WORKLOAD")]
+    #[arg(required = true, value_name = "RECORDING")]
     pub(crate) paths: Vec<PathBuf>,
 
     #[command(flatten)]

@@ -160,7 +160,7 @@ const LONG: Commands = &[
     ("evaluate @w.jsonl --sampler ratio:0.1 --seeds 1 --baselines dynsampler-ema xray", &[]),
     ("tune @w.jsonl --size-max 60% --starts 2 --iterations 8 --per-key never --out @out.toml", &["out.toml"]),
     (
-        "tune @w.jsonl --size-max 60% --starts 1 --iterations 4 --per-key never --one-key --compare --split 60% \
+        "tune @w.jsonl --size-max 60% --starts 1 --iterations 4 --per-key never --one-key --split 60% \
          --validate @other.jsonl --out @out.toml --report @page.html",
         &["out.toml", "page.html"],
     ),

@@ -33,9 +33,9 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
     pub(crate) ring: Option<u64>,
 
-    /// Time for which an ended trace that no policy kept stays in the ring: seconds, or with ms, s,
-    /// m, h; 0 frees it at once [default: 2s].
-    #[arg(long, value_name = "TIME", requires = "tail", value_parser = hold)]
+    /// Time for which an ended trace that no policy kept stays in the ring, such as 250ms or 5s; 0
+    /// frees it at once [default: 2s].
+    #[arg(long, value_name = "DURATION", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }
 

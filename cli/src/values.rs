@@ -37,7 +37,8 @@ pub(crate) fn hold(text: &str) -> Result<Duration, String> {
 
 /// Reads "web=1.5ms" or "web=-2s": a host, and by how many nanoseconds its clock runs ahead.
 pub(crate) fn offset(text: &str) -> Result<(String, i64), String> {
-    let wrong = || format!("invalid offset '{text}': use a host and a time, such as web=1.5ms or db=-20us");
+    let wrong =
+        || format!("invalid offset '{text}': use a host and a duration, such as web=1.5ms or db=-20us");
     let (host, time) = text.split_once('=').filter(|(host, _)| !host.is_empty()).ok_or_else(wrong)?;
     let (sign, time) = match time.strip_prefix('-') {
         Some(time) => (-1, time),
@@ -63,7 +64,7 @@ pub(crate) fn cap(text: &str) -> Result<Cap, String> {
     }
 }
 
-/// Reads "10", "0.5", "500ms", "2s", "5m", "1h": a number of seconds, or a number with a unit.
+/// Reads "500ms", "2s", "5m", "1h": a number with a unit, which is seconds if there is none.
 fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 10] = [
         ("ms", 1e-3),
@@ -78,9 +79,7 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
         ("day", 86_400.0),
         ("year", 31_557_600.0),
     ];
-    let wrong = || {
-        format!("invalid duration '{text}': use seconds, or a number with a unit, such as 250ms, 5s or 2h")
-    };
+    let wrong = || format!("invalid duration '{text}': use a number with a unit, such as 250ms, 5s or 2h");
     let unit = UNITS.iter().find_map(|&(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
     let (number, seconds) = unit.unwrap_or((text, 1.0));
     let number: f64 = decimal(number).ok_or_else(wrong)?;

@@ -29,11 +29,11 @@ pub fn metric(comparison: &Comparison) -> String {
     )
 }
 
-/// The weights of `--tail`, if given.
+/// The weights of `--weight-step`, if given.
 pub fn tail_weights(comparison: &Comparison) -> Option<String> {
     let step = comparison.tail?;
     Some(format!(
-        "--tail: the weight of a trace doubles with each {} of the metric, up to 1,024",
+        "--weight-step: the weight of a trace doubles with each {} of the metric, up to 1,024",
         measure(step)
     ))
 }

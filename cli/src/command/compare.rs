@@ -92,10 +92,10 @@ pub(crate) struct Compare {
     #[arg(long)]
     paper: bool,
 
-    /// Count traces with a large metric more: the weight doubles with each H of the metric, up to
-    /// 1,024 (a time if the metric is one, otherwise a number).
-    #[arg(long, value_name = "H", value_parser = limits::step)]
-    tail: Option<Step>,
+    /// Count traces with a large metric more: the weight doubles with each STEP of the metric, up
+    /// to 1,024 (a duration such as 500ms if the metric is a time, otherwise a number).
+    #[arg(long, value_name = "STEP", value_parser = limits::step)]
+    weight_step: Option<Step>,
 
     /// Take recordings for runs of their own even if their times touch.
     #[arg(long)]
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         paper: args.paper,
         variables_max: args.variables_max as usize,
         seed: args.seed,
-        tail: args.tail.map(|step| step.of(&args.metric)).transpose()?,
+        tail: args.weight_step.map(|step| step.of(&args.metric)).transpose()?,
         window: args.classes.window(),
         // The screen shows neither.
         details: args.json || args.html.is_some(),

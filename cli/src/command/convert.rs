@@ -36,7 +36,7 @@ are held) and HTrace as the input (span ids are held).";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Convert {
     /// Recording to read: a file, folder or archive (tar, gz, xz, zst); - reads standard input.
-    #[arg(value_name = "IN")]
+    #[arg(value_name = "RECORDING")]
     pub(crate) input: PathBuf,
 
     /// File to write; - is standard output. An existing file is replaced once everything is

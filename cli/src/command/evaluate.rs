@@ -87,30 +87,20 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
-    /// Where the sampler's windows begin relative to the recording, as a share of a window (bump
-    /// with windows).
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
-    pub(crate) phase: f64,
-
     /// Randomness of traces that begin in the service: stratified or independent [default: from the
     /// parameters file, else independent].
     #[arg(long, value_name = "RANDOM", value_parser = random)]
     pub(crate) random: Option<RandomSource>,
 
-    /// Shift each arrival by a normally distributed time with this standard deviation: seconds, or
-    /// with us, ms, s, m, h. Of several, replays use each in turn; `tune` uses 0,5ms,50ms.
-    #[arg(long, value_name = "TIME", default_value = "0", value_delimiter = ',', value_parser = length)]
+    /// Shift each arrival by a normally distributed time with this standard deviation, such as 5ms.
+    /// Of several, replays use each in turn; `tune` uses 0,5ms,50ms.
+    #[arg(long, value_name = "DURATION", default_value = "0", value_delimiter = ',', value_parser = length)]
     pub(crate) jitter: Vec<Duration>,
 
     /// Samplers of other projects to compare with, tuned to keep as much as your one --sampler (or
     /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05.
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
-
-    /// Shorten the periods of baselines (30 s or more) so that at least ten fit into this
-    /// recording. A recording of few periods shows only how baselines start.
-    #[arg(long, requires = "baselines")]
-    pub(crate) quicken: bool,
 
     /// Share of the bytes that baselines keep, and from which --scoreboard counts the error of
     /// size, for example 5%.
@@ -133,8 +123,8 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub(crate) counts: Option<PathBuf>,
 
-    /// Length of an interval of --counts: seconds, or with ms, s, m, h.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit, requires = "counts")]
+    /// Length of an interval of --counts, such as 10s or 1m.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = time_limit, requires = "counts")]
     pub(crate) interval: Duration,
 
     /// Also print the measures of published samplers (docs/metrics.md). FILE is a CSV file of the
@@ -216,8 +206,6 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let kept: Vec<_> = kept.into_iter().map(|file| lone("--kept", Some(file))).collect::<Result<_, _>>()?;
     let counts = lone("--counts", counts)?;
     let mut samplers = samplers(args, &asked)?;
-    let phase = (args.phase > 0.0 && !samplers.iter().any(Candidate::has_windows))
-        .then(|| "--phase has no effect: no sampler here has windows".to_owned());
     let baselines = baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
     let keep = Keep { labels: key.attributes(), own_labels, ..Keep::default() };
@@ -235,11 +223,6 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
-    let baselines: Vec<BaselineSpec> = match args.quicken {
-        true => baselines.iter().map(|baseline| baseline.quickened_for(seconds)).collect(),
-        false => baselines,
-    };
     let size = wanted_size((args, &asked, random), &evaluator);
     let met = at_equal_size(&baselines, size, (args, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
@@ -281,7 +264,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = lines.map_err(|error| Failure::Job(format!("--counts: {error}")));
         late = late.and(lines.and_then(|lines| file.write(&lines)));
     }
-    let warnings = warnings.into_iter().chain(phase).chain(absent).chain(crowded(&workload));
+    let warnings = warnings.into_iter().chain(absent).chain(crowded(&workload));
     let warnings: Vec<String> = warnings.chain(without_traces.flatten()).collect();
     interrupt::answer_at_once(stop)?;
     if args.json {
@@ -383,7 +366,7 @@ fn draw(args: &Evaluate, random: RandomSource, index: u64) -> Draw {
     let jitter = args.jitter.iter().cycle().nth((index % args.jitter.len().max(1) as u64) as usize);
     let jitter_ms = jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
     let seed = args.seed.wrapping_add(index);
-    Draw { phase: args.phase, jitter_ms, ..Draw::recorded(seed) }.with_random(random)
+    Draw { jitter_ms, ..Draw::recorded(seed) }.with_random(random)
 }
 
 /// The files of `--kept`: one for each seed if the name has `{seed}`.
@@ -399,11 +382,6 @@ fn of_seeds(args: &Evaluate, path: &Path) -> Result<Vec<PathBuf>, Failure> {
         }
         None => Ok(vec![path.to_path_buf()]),
     }
-}
-
-fn phase(text: &str) -> Result<f64, String> {
-    let phase = text.parse().ok().filter(|phase| (0.0..=1.0).contains(phase));
-    phase.ok_or_else(|| format!("invalid phase '{text}': use a share of a window from 0 to 1, such as 0.3"))
 }
 
 /// A sampler from an option or a file, with its cap.

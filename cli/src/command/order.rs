@@ -59,7 +59,7 @@ Record with strace -f -ttt -yy -s 512 -o FILE. Exits with 1 if the events contra
 pub(crate) struct Order {
     /// Files, folders or archives (tar, gz, xz, zst) of events, strace's output, logs and spans; -
     /// reads standard input. HOST=PATH names the host whose clock wrote the times.
-    #[arg(required = true, value_name = "LOGS")]
+    #[arg(required = true, value_name = "RECORDING")]
     paths: Vec<PathBuf>,
 
     /// The order that is wanted: time (the closest to the recorded times) or concurrency (each
@@ -67,9 +67,9 @@ pub(crate) struct Order {
     #[arg(long, value_enum, value_name = "GOAL", default_value = "time")]
     goal: Aim,
 
-    /// Take the clock of HOST as TIME ahead (with a minus: behind) instead of estimating it from
-    /// messages. May be repeated.
-    #[arg(long = "offset", value_name = "HOST=TIME", value_parser = values::offset)]
+    /// Take the clock of HOST as DURATION ahead (with a minus: behind) instead of estimating it
+    /// from messages. May be repeated.
+    #[arg(long = "offset", value_name = "HOST=DURATION", value_parser = values::offset)]
     offsets: Vec<(String, i64)>,
 
     /// Take the times of all hosts as they were recorded.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::target::Target;
-use crate::values::{share, size};
+use crate::values::{share, size, time_limit};
 use crate::{handles, output};
 
 mod notices;
@@ -49,10 +49,9 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
     pub(crate) rotate: u64,
 
-    /// Begin a new file when the current one is this many seconds old.
-    #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rotate_age: Option<u32>,
+    /// Begin a new file when the current one is this old, such as 10m or 1h.
+    #[arg(long, value_name = "DURATION", value_parser = time_limit, help_heading = "Limits")]
+    pub(crate) rotate_age: Option<Duration>,
 
     /// Refuse further spans and logs when all files together have this size.
     #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
@@ -73,15 +72,13 @@ pub(crate) struct Receive {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
 
-    /// Close connections that have been idle for this many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, help_heading = "Limits")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) idle_timeout: u32,
+    /// Close connections that have been idle for this long.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = time_limit, help_heading = "Limits")]
+    pub(crate) idle_timeout: Duration,
 
-    /// Time limit in seconds for the head of a request, and again for its body.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Limits")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) arrival_timeout: u32,
+    /// Time limit for the head of a request, and again for its body.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time_limit, help_heading = "Limits")]
+    pub(crate) arrival_timeout: Duration,
 
     /// Also forward the spans (logs stay in the files) to this server: otlp://HOST:PORT (gRPC),
     /// otlp+http://HOST:PORT or zipkin://HOST:PORT.
@@ -171,8 +168,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
     let mut files = Files::builder(&args.out);
-    if let Some(seconds) = args.rotate_age {
-        files = files.with_rotate_age(Duration::from_secs(seconds.into()));
+    if let Some(age) = args.rotate_age {
+        files = files.with_rotate_age(age);
     }
     let files = files
         .with_rotate_bytes(args.rotate)
@@ -200,8 +197,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_message_bytes(message_max)
         .with_client_share(args.client_share)
         .with_connections(connections as usize)
-        .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
-        .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
+        .with_idle_timeout(args.idle_timeout)
+        .with_arrival_timeout(args.arrival_timeout);
     let mut receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
         let option =
             if error.address().is_some() { "another --otlp address" } else { "another --out folder" };

@@ -21,7 +21,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::source::{self as arguments, Reading};
 use crate::target::Target;
-use crate::values::rate;
+use crate::values::{length, rate};
 
 mod resume;
 mod shift;
@@ -47,7 +47,7 @@ for traces, such as OTEL_EXPORTER_OTLP_TRACES_HEADERS, take precedence.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Send {
     /// Recordings to send: files, folders or archives (tar, gz, xz, zst); - reads standard input.
-    #[arg(required = true, value_name = "WORKLOAD")]
+    #[arg(required = true, value_name = "RECORDING")]
     pub(crate) paths: Vec<PathBuf>,
 
     /// Server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
@@ -67,10 +67,10 @@ pub(crate) struct Send {
     #[arg(long)]
     pub(crate) shift_to_now: bool,
 
-    /// Give up when the server has accepted nothing for this many seconds. If it never answered,
-    /// give up at once.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub(crate) wait: u32,
+    /// Give up when the server has accepted nothing for this long, such as 90s or 5m. If it never
+    /// answered, give up at once.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = length)]
+    pub(crate) wait: Duration,
 
     /// Keep the progress in FILE, and continue from there if FILE exists. It is removed at the end.
     #[arg(long, value_name = "FILE")]
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     let progress = Progress::reading(&args.paths);
     let writer = Writer {
         destination: Arc::clone(&destination),
-        patience: Duration::from_secs(args.wait.into()),
+        patience: args.wait,
         has_answered: false,
         shift_ns: shift,
         skip: behind,

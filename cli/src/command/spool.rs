@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::target::Target;
+use crate::values::length;
 use crate::{load, output};
 
 const EXAMPLES: &str = "\
@@ -51,7 +52,7 @@ Examples:
 const DRAIN_EXAMPLES: &str = "\
 Examples:
   astracer spool drain /var/spool/shop --to otlp://localhost:4317
-  astracer spool drain /var/spool/shop --to otlp+https://collector:4318 --wait 300
+  astracer spool drain /var/spool/shop --to otlp+https://collector:4318 --wait 5m
   astracer spool drain /var/spool/shop --to otlp://localhost:4317 --dead=401";
 
 #[derive(Debug, ClapArgs)]
@@ -81,9 +82,9 @@ struct Drain {
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     dead: Option<String>,
 
-    /// Give up when the server has accepted nothing for this many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    wait: u32,
+    /// Give up when the server has accepted nothing for this long, such as 90s or 5m.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = length)]
+    wait: Duration,
 }
 
 #[derive(Serialize)]
@@ -266,7 +267,7 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
         }
         if left < pending {
             (pending, last_progress) = (left, Instant::now());
-        } else if last_progress.elapsed() >= Duration::from_secs(args.wait.into()) {
+        } else if last_progress.elapsed() >= args.wait {
             break Some(counter.read().waiting.map(|error| spooled.diagnose(error).to_string()));
         }
     };

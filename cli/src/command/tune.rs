@@ -102,7 +102,7 @@ pub(crate) struct Tune {
     pub(crate) split: Option<f64>,
 
     /// Check the parameters on another recording; repeatable.
-    #[arg(long, value_name = "WORKLOAD", help_heading = "Checks")]
+    #[arg(long, value_name = "RECORDING", help_heading = "Checks")]
     pub(crate) validate: Vec<PathBuf>,
 
     /// Keep at most this share of the bytes.
@@ -127,9 +127,9 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "CAP", value_parser = cap, help_heading = "Limits")]
     pub(crate) cap: Option<Cap>,
 
-    /// Try only these half-lives (or window lengths) instead of searching for one (bump): seconds,
-    /// or with ms, s, m, h.
-    #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
+    /// Try only these half-lives (or window lengths), such as 1s,5m, instead of searching for one
+    /// (bump).
+    #[arg(long, value_name = "DURATION", value_delimiter = ',', value_parser = window, help_heading = "Search")]
     pub(crate) window: Vec<Duration>,
 
     /// Seed of all random choices; the same seed finds the same parameters.
@@ -153,13 +153,8 @@ pub(crate) struct Tune {
     #[arg(value_parser = clap::value_parser!(u64).range(24..=100_000))]
     pub(crate) replays: u64,
 
-    /// Also search at random and on a grid, with as many candidates, and show what they find.
-    #[arg(long, help_heading = "Search")]
-    pub(crate) compare: bool,
-
-    /// Stop after this time: seconds, or with ms, s, m, h. The result then depends on the speed of
-    /// the machine.
-    #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
+    /// Stop after this time, such as 90s or 2h. The result then depends on the machine's speed.
+    #[arg(long, value_name = "DURATION", value_parser = time_limit, help_heading = "Search")]
     pub(crate) time: Option<Duration>,
 
     /// Write a page for a browser: kept and missed functions, the search, baselines of equal size.
@@ -493,7 +488,6 @@ fn options(args: &Tune) -> Options {
         risk: args.risk,
         per_key: args.per_key,
         min_kept: args.min_kept,
-        compare: args.compare,
         split: args.split,
         ..Options::default()
     }
@@ -555,8 +549,8 @@ fn show(bar: &Bar, what: &str, progress: Progress) {
 fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Summing => "preparing",
-        Stage::Annealing => "annealing",
-        Stage::Comparing => "comparing with random search and grid",
+        // The tool asks for no other search.
+        Stage::Annealing | Stage::Comparing => "annealing",
         Stage::PerKey => "searching a probability for each key",
         Stage::Replaying => "checking by replay",
     }

@@ -32,7 +32,7 @@ const IDS_BYTES_MAX: u64 = 256 << 20;
 #[command(next_help_heading = "Classes")]
 pub(super) struct Classes {
     /// Bad are traces whose root starts within this stretch of time (UTC).
-    #[arg(long, value_name = "FROM+LENGTH", value_parser = when::window, group = "split")]
+    #[arg(long, value_name = "TIME+DURATION", value_parser = when::window, group = "split")]
     bad_time: Option<Window>,
 
     /// Bad are the slowest traces: this share of all.
@@ -40,7 +40,7 @@ pub(super) struct Classes {
     bad_slowest: Option<f64>,
 
     /// Bad are traces whose root takes longer.
-    #[arg(long, value_name = "TIME", value_parser = when::length, group = "split")]
+    #[arg(long, value_name = "DURATION", value_parser = when::length, group = "split")]
     bad_above: Option<u64>,
 
     /// Bad are traces with an error in any span.
@@ -60,7 +60,7 @@ pub(super) struct Classes {
     good_ids: Option<PathBuf>,
 
     /// Good are only traces that start within this time of a bad one's start, or of --bad-time.
-    #[arg(long, value_name = "TIME", value_parser = when::length)]
+    #[arg(long, value_name = "DURATION", value_parser = when::length)]
     near: Option<u64>,
 
     /// Only traces whose root span has this name (with ids folded, as tables show it).

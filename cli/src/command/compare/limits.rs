@@ -52,7 +52,7 @@ pub(super) fn metric(text: &str) -> Result<Metric, String> {
     }
 }
 
-/// The value of `--tail`.
+/// The value of `--weight-step`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     Ms(f64),
@@ -78,10 +78,10 @@ impl Step {
             (Self::Ms(ms), Metric::Duration | Metric::Operation(_)) => Ok(ms),
             (Self::Number(number), Metric::Errors | Metric::Attribute(_)) => Ok(number),
             (Self::Number(number), _) => Err(Failure::Usage(format!(
-                "--tail {number} has no unit, and the metric is a time: write {number}ms or {number}s"
+                "--weight-step {number} has no unit, but the metric is a time: write {number}ms or {number}s"
             ))),
             (Self::Ms(_), _) => Err(Failure::Usage(
-                "--tail is a time, and the metric is none: give a plain number".to_owned(),
+                "--weight-step is a time, but the metric is not: give a plain number".to_owned(),
             )),
         }
     }

@@ -33,7 +33,10 @@ fn head(args: &Compare, comparison: &Comparison) -> String {
     if let Some(warning) = words::tail(comparison) {
         lines.push(warning);
         if comparison.tail.is_none() {
-            lines.push("            means say little then; --tail H lets large values count more".to_owned());
+            lines.push(
+                "            the mean is a poor summary here; --weight-step counts large values more"
+                    .to_owned(),
+            );
         }
     }
     lines.extend(words::verdict(comparison, args.paper));

@@ -252,19 +252,6 @@ fn results(report: &Report<'_>) -> Vec<String> {
     if checks.len() > CHECKS_SHOWN {
         all.push(format!("{} more recordings were checked: see --verbose.\n", checks.len() - CHECKS_SHOWN));
     }
-    if !tuning.compared.is_empty() {
-        let annealing = tuning.starts.iter().filter_map(|start| Some(start.best?.objective));
-        let annealing = std::iter::once(("annealing", annealing.reduce(f64::min)));
-        let others =
-            tuning.compared.iter().map(|search| (search.method, search.best.map(|best| best.objective)));
-        let found = annealing.chain(others).map(|(method, best)| {
-            let best = best.map_or_else(|| "nothing".to_owned(), three);
-            let used = if method == tuning.found_by { " (used)" } else { "" };
-            format!("{method} {best}{used}")
-        });
-        let found: Vec<String> = found.collect();
-        all.push(format!("Common parameters found by {}.\n", found.join(", ")));
-    }
     if let Some(advised) = report.keys.as_ref().and_then(|keys| keys.keys.get(keys.advised?))
         && advised.key != report.key
     {
@@ -486,11 +473,9 @@ fn both([one, other]: [f64; 2]) -> String {
 
 fn searches(tuning: &Tuning, text: &mut String) {
     let starts = tuning.starts.iter().enumerate();
-    let starts = starts.map(|(place, start)| (format!("{} {}", start.method, place + 1), start));
-    let compared = tuning.compared.iter().map(|search| (search.method.to_owned(), search));
-    let rows = starts.chain(compared).map(|(name, search)| {
-        let best = search.best.map_or_else(|| "-".to_owned(), |best| measure(best.objective));
-        vec![name, output::count(search.evaluations), best]
+    let rows = starts.map(|(place, start)| {
+        let best = start.best.map_or_else(|| "-".to_owned(), |best| measure(best.objective));
+        vec![format!("{} {}", start.method, place + 1), output::count(start.evaluations), best]
     });
     let objective = format!("best {}", tuning.objective);
     text.push_str(&output::table(&["search", "evaluations", &objective], rows));
