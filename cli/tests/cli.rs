@@ -11,6 +11,9 @@ use serde_json::Value;
 mod closed;
 #[path = "cli/convert.rs"]
 mod convert;
+#[cfg(unix)]
+#[path = "cli/documents.rs"]
+mod documents;
 #[path = "cli/figures.rs"]
 mod figures;
 #[path = "cli/foreign.rs"]
