@@ -46,7 +46,7 @@ impl Injector for Outgoing<'_> {
 /// tonic's channels, and for every other service that takes `http::Request`.
 ///
 /// The context is that of the span in which the service is called. So make the span of the call
-/// first, or put a layer that makes it outside of this one.
+/// first, or let [`InjectLayer::with_client_span`] make it.
 ///
 /// ```
 /// use astracer_tower::InjectLayer;
@@ -86,7 +86,7 @@ impl InjectLayer {
         Self::default()
     }
 
-    fn inject(&self, headers: &mut HeaderMap) {
+    pub(crate) fn inject(&self, headers: &mut HeaderMap) {
         let context = outgoing_context();
         self.propagation.with(|propagator| propagator.inject_context(&context, &mut Outgoing(headers)));
     }

@@ -1,8 +1,9 @@
 //! Layers for tower, and functions on the types of the crate `http`, that trace requests to
 //! services on axum, tonic or hyper, and from clients such as reqwest.
 //!
-//! - [`RequestSpanLayer`] and [`request_span`] make a span for each request to a server, named by
-//!   its route.
+//! - [`RequestSpanLayer`] and [`request_span()`] make a span for each request to a server, named by
+//!   its route; [`record_response`] and [`record_trailers`] record its status.
+//! - [`ClientSpanLayer`] and [`client_span()`] make a span for each request of a client.
 //! - [`RemoteParentLayer`], [`RemoteParentFuture`] and [`remote_parent()`] attach the caller's
 //!   context around a request.
 //! - [`InjectLayer`] and [`inject()`] write the current context into an outgoing request.
@@ -32,12 +33,18 @@ macro_rules! service {
     };
 }
 
+mod call;
+mod client_span;
 mod inject;
 mod keep_header;
 mod remote_parent;
 mod request_span;
+mod status;
 
+pub use call::{RequestSpanBody, RequestSpanFuture};
+pub use client_span::{ClientSpan, ClientSpanLayer, client_span};
 pub use inject::{Inject, InjectLayer, inject};
 pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
-pub use request_span::{RequestSpan, RequestSpanFuture, RequestSpanLayer, request_span};
+pub use request_span::{RequestSpan, RequestSpanLayer, request_span};
+pub use status::{record_response, record_trailers};

@@ -5,17 +5,18 @@
 //! own. Names and attributes follow OpenTelemetry's conventions for HTTP and gRPC servers.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll, ready};
+use std::task::{self, Poll};
 
-use http::{Extensions, Method, Request, Response, StatusCode};
-use opentelemetry::Context;
+use http::{Extensions, Method, Request, Response};
+use http_body::Body;
 use tower_service::Service;
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::call::{RequestSpanBody, RequestSpanFuture};
 use crate::remote_parent::{RemoteParentLayer, attach};
+use crate::status::{Outcome, Protocol, Side};
 
 /// The span of a request to a server, for tower-http's `TraceLayer::make_span_with` and the like.
 /// It has the level INFO and the target `http_server`.
@@ -30,10 +31,13 @@ use crate::remote_parent::{RemoteParentLayer, attach};
 /// # Ok::<(), http::Error>(())
 /// ```
 pub fn request_span<B>(request: &Request<B>, route: Option<&str>) -> Span {
+    begin(request, route, Protocol::of(request.headers()))
+}
+
+fn begin<B>(request: &Request<B>, route: Option<&str>, protocol: Protocol) -> Span {
     let path = request.uri().path();
-    if is_grpc(request) {
-        let name = path.trim_start_matches('/');
-        let (service, method) = name.rsplit_once('/').unwrap_or(("", name));
+    if protocol != Protocol::Http {
+        let (name, service, method) = grpc_names(path);
         return tracing::info_span!(
             target: TARGET,
             "grpc",
@@ -45,11 +49,11 @@ pub fn request_span<B>(request: &Request<B>, route: Option<&str>) -> Span {
             rpc.grpc.status_code = Empty,
             http.response.status_code = Empty,
             otel.status_code = Empty,
+            otel.status_description = Empty,
             "error.type" = Empty,
         );
     }
-    let method = known(request.method());
-    let verb = if method == OTHER { "HTTP" } else { method };
+    let (method, verb) = method_names(request.method());
     let gap = if route.is_some() { " " } else { "" };
     tracing::info_span!(
         target: TARGET,
@@ -61,56 +65,28 @@ pub fn request_span<B>(request: &Request<B>, route: Option<&str>) -> Span {
         url.path = path,
         http.response.status_code = Empty,
         otel.status_code = Empty,
+        otel.status_description = Empty,
         "error.type" = Empty,
     )
 }
 
 const TARGET: &str = "http_server";
 
-/// Stands for every method that is not a standard one: the conventions keep a client from choosing
-/// names of spans.
-const OTHER: &str = "_OTHER";
-
-fn known(method: &Method) -> &str {
+/// A method as an attribute, and in a name. The conventions keep a client from choosing names of
+/// spans: every method that is not a standard one is `_OTHER` and `HTTP`.
+pub(crate) fn method_names(method: &Method) -> (&str, &str) {
     match method.as_str() {
         known @ ("GET" | "POST" | "PUT" | "DELETE" | "HEAD" | "OPTIONS" | "CONNECT" | "PATCH" | "TRACE"
-        | "QUERY") => known,
-        _ => OTHER,
+        | "QUERY") => (known, known),
+        _ => ("_OTHER", "HTTP"),
     }
 }
 
-fn is_grpc<B>(request: &Request<B>) -> bool {
-    let kind = request.headers().get(http::header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-}
-
-/// Records a response's status: server errors fail the span, others do not.
-fn record<B>(span: &Span, response: &Response<B>) {
-    if span.is_disabled() {
-        return;
-    }
-    let status = response.status();
-    span.record("http.response.status_code", status.as_u16());
-    // gRPC answers errors without a message by headers alone. Other statuses are in trailers.
-    let grpc = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
-    if let Some(code) = grpc {
-        span.record("rpc.grpc.status_code", code);
-        if GRPC_ERRORS.contains(&code) {
-            fail(span, &code.to_string());
-        }
-    }
-    if status.is_server_error() {
-        fail(span, status.as_str());
-    }
-}
-
-/// The codes that the conventions count as errors of the server: UNKNOWN, DEADLINE_EXCEEDED,
-/// UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
-const GRPC_ERRORS: [i64; 6] = [2, 4, 12, 13, 14, 15];
-
-fn fail(span: &Span, kind: &str) {
-    span.record("otel.status_code", "ERROR");
-    span.record("error.type", kind);
+/// The name, the service and the method of a gRPC call to this path.
+pub(crate) fn grpc_names(path: &str) -> (&str, &str, &str) {
+    let name = path.trim_start_matches('/');
+    let (service, method) = name.rsplit_once('/').unwrap_or(("", name));
+    (name, service, method)
 }
 
 type Route = dyn for<'a> Fn(&'a Extensions) -> Option<&'a str> + Send + Sync;
@@ -118,6 +94,10 @@ type Route = dyn for<'a> Fn(&'a Extensions) -> Option<&'a str> + Send + Sync;
 /// A tower layer for servers: each request gets a span named by its route, below the caller's span
 /// if the headers name one. It replaces [`RemoteParentLayer`] together with a layer that makes
 /// spans, and records the response's status.
+///
+/// The span lasts until the response's body ends, fails or is dropped, and spans of the body are
+/// below it. A server's error fails it: an HTTP status of 500 or above, a gRPC status that the
+/// conventions count as the server's, in headers or trailers, and a body that fails.
 ///
 /// axum puts a request's route among its extensions:
 ///
@@ -132,13 +112,17 @@ type Route = dyn for<'a> Fn(&'a Extensions) -> Option<&'a str> + Send + Sync;
 /// ```
 ///
 /// For gRPC, whose spans are named by the method that is called, use
-/// [`RequestSpanLayer::default`]. The span ends when the response's headers are ready; spans of a
-/// streaming body that begin inside it are exported with it if they end before it does.
+/// [`RequestSpanLayer::default`].
 #[derive(Clone)]
 pub struct RequestSpanLayer {
     remote: RemoteParentLayer,
     route: Arc<Route>,
+    /// Routes of whole prefixes, which end with [`REST`].
+    prefixes: Arc<[String]>,
 }
+
+/// Stands for the rest of a path in a route, as axum writes it.
+const REST: &str = "/{*rest}";
 
 impl Default for RequestSpanLayer {
     /// Without routes: spans of HTTP requests are named by their method alone.
@@ -150,7 +134,39 @@ impl Default for RequestSpanLayer {
 impl RequestSpanLayer {
     /// Names spans by the route that the function finds among a request's extensions.
     pub fn new(route: impl for<'a> Fn(&'a Extensions) -> Option<&'a str> + Send + Sync + 'static) -> Self {
-        RequestSpanLayer { remote: RemoteParentLayer::global(), route: Arc::new(route) }
+        let remote = RemoteParentLayer::global();
+        RequestSpanLayer { remote, route: Arc::new(route), prefixes: Arc::default() }
+    }
+
+    /// Names requests without a route by the longest of these prefixes of their paths, for
+    /// services that a router only forwards to: below `/files` a route is `/files/{*rest}`.
+    ///
+    /// axum gives no route to requests of `nest_service`, and of the fallback of a nested router.
+    ///
+    /// ```
+    /// use astracer_tower::RequestSpanLayer;
+    ///
+    /// let layer = RequestSpanLayer::default().with_prefixes(["/files", "/api/v2"]);
+    /// // axum: Router::new().nest_service("/files", files).nest("/api/v2", api).layer(layer)
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn with_prefixes<T: AsRef<str>>(self, prefixes: impl IntoIterator<Item = T>) -> Self {
+        let route = |prefix: T| format!("{}{REST}", prefix.as_ref().trim_end_matches('/'));
+        let mut prefixes: Vec<String> = prefixes.into_iter().map(route).collect();
+        prefixes.sort_by_key(|route| std::cmp::Reverse(route.len()));
+        RequestSpanLayer { prefixes: prefixes.into(), ..self }
+    }
+
+    fn route<'a, B>(&'a self, request: &'a Request<B>) -> Option<&'a str> {
+        (self.route)(request.extensions()).or_else(|| {
+            let path = request.uri().path();
+            let is_below = |route: &&String| {
+                let rest = path.strip_prefix(route.trim_end_matches(REST));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            self.prefixes.iter().find(is_below).map(String::as_str)
+        })
     }
 
     /// Reads the caller's context through this layer; by default with OpenTelemetry's global
@@ -175,8 +191,10 @@ service! {
 impl<S, A, B> Service<Request<A>> for RequestSpan<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
+    B: Body,
+    B::Error: fmt::Display,
 {
-    type Response = Response<B>;
+    type Response = Response<RequestSpanBody<B>>;
     type Error = S::Error;
     type Future = RequestSpanFuture<S::Future>;
 
@@ -187,45 +205,10 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let parent = self.layer.remote.extract(request.headers());
         let guard = parent.as_ref().and_then(attach);
-        let span = request_span(&request, (self.layer.route)(request.extensions()));
+        let protocol = Protocol::of(request.headers());
+        let span = begin(&request, self.layer.route(&request), protocol);
         let future = span.in_scope(|| self.inner.call(request));
         drop(guard);
-        RequestSpanFuture { future, span, parent }
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// The future of [`RequestSpan`]: polled inside the request's span.
-    #[derive(Debug)]
-    pub struct RequestSpanFuture<F> {
-        #[pin]
-        future: F,
-        span: Span,
-        parent: Option<Context>,
-    }
-}
-
-impl<F, B, E> Future for RequestSpanFuture<F>
-where
-    F: Future<Output = Result<Response<B>, E>>,
-{
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        // If a filter disables the span, spans inside are still the caller's children.
-        let _guard = this.parent.as_ref().and_then(attach);
-        let response = {
-            let _entered = this.span.enter();
-            let response = ready!(this.future.poll(cx));
-            match &response {
-                Ok(response) => record(this.span, response),
-                Err(_) => fail(this.span, StatusCode::INTERNAL_SERVER_ERROR.as_str()),
-            }
-            response
-        };
-        // The span has ended when the caller goes on: layers outside may ask what became of it.
-        *this.span = Span::none();
-        Poll::Ready(response)
+        RequestSpanFuture::new(future, span, parent, Outcome::new(Side::Server, protocol))
     }
 }

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use astracer_sdk::{Astracer, Builder, ContextMode};
 use astracer_testing::Collector;
-use astracer_tower::{Inject, InjectLayer, RemoteParentLayer, RequestSpanLayer, inject, request_span};
+use astracer_tower::{
+    Inject, InjectLayer, RemoteParentLayer, RequestSpanLayer, inject, record_response, record_trailers,
+    request_span,
+};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Path};
@@ -82,7 +85,8 @@ fn two_routes_are_two_keys_with_each_kind_of_layer() {
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let make_span = |request: &Request<Body>| request_span(request, route(request.extensions()));
     let plain = router().layer(TraceLayer::new_for_http());
-    let named = router().layer(TraceLayer::new_for_http().make_span_with(make_span));
+    let make_span = TraceLayer::new_for_http().make_span_with(make_span);
+    let named = router().layer(make_span.on_response(record_response).on_eos(record_trailers));
     let own = router().layer(RequestSpanLayer::new(route));
     for (router, orders) in [(plain, "GET /orders/*"), (named, "GET /orders/{id}"), (own, "GET /orders/{id}")]
     {
@@ -103,8 +107,8 @@ fn attribute(span: &SpanData, name: &str) -> String {
 #[test]
 fn a_request_span_has_the_route_and_the_status() {
     let world = world("always", |builder| builder);
-    let statuses = world
-        .send(router().layer(RequestSpanLayer::new(route)), &["/orders/7?full=1", "/orders/13", "/nowhere"]);
+    let paths = ["/orders/7?full=1", "/orders/13", "/nowhere"];
+    let statuses = world.send(router().layer(RequestSpanLayer::new(route)), &paths);
     assert_eq!(statuses.iter().map(StatusCode::as_u16).collect::<Vec<_>>(), [200, 503, 404]);
     let spans = world.spans();
     let seen = |span: &SpanData| {
@@ -127,8 +131,9 @@ fn other_requests_have_names_that_clients_do_not_choose() {
     let world = world("always", |builder| builder);
     let grpc = Request::post("/shop.Orders/Find").header("content-type", "application/grpc+proto");
     let odd = Request::builder().method("BREW").uri("/pot");
-    let failed = http::Response::builder().header("grpc-status", "13").body(()).expect("a response");
-    let ok = http::Response::new(());
+    let failed = http::Response::builder().header("grpc-status", "13").body(String::new());
+    let failed = failed.expect("a response");
+    let ok = http::Response::new(String::new());
     with_default(&world.dispatch, || {
         for (request, response) in [(grpc, failed), (odd, ok)] {
             let service = tower::service_fn(move |_| std::future::ready(Ok::<_, ()>(response.clone())));

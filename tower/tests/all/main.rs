@@ -1,4 +1,8 @@
 //! The integration tests of astracer-tower.
 
+mod bodies;
+mod drawing;
 mod keep_header;
+mod names;
 mod remote_parent;
+mod servers;
