@@ -4,6 +4,8 @@
 
 #[cfg(feature = "world")]
 mod hooks;
+#[cfg(feature = "world")]
+mod late;
 mod random;
 mod server;
 mod size;
@@ -17,6 +19,10 @@ mod world;
 
 #[cfg(feature = "world")]
 pub use hooks::{Call, Calls, Delivering, Ids, OnEvent};
+#[cfg(feature = "world")]
+pub use late::{
+    all_leave, all_leave_but, cut_by, fails, names, part_of, request, requests, steps, tail, wait_with_work,
+};
 pub use random::{SplitMix, mix};
 pub use server::{Answer, Request, Server, Stream};
 pub use size::{number, size};

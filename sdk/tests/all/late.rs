@@ -4,20 +4,17 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use astracer_sdk::{Builder, KeyOutcomes, OpenTelemetrySpanExt as _, ProvisionalMode, Tail, TailStats};
-use astracer_testing::wait_until;
-pub(crate) use astracer_testing::{attribute, named, reason, remote_parent};
+use astracer_sdk::{Builder, KeyOutcomes, OpenTelemetrySpanExt as _, ProvisionalMode, Tail};
+pub(crate) use astracer_testing::{
+    all_leave, all_leave_but, attribute, cut_by, fails, named, names, part_of, reason, request, requests,
+    steps, tail, wait_with_work,
+};
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, TraceId, Value};
-use opentelemetry_sdk::trace::SpanData;
 use tracing::{Span, error, info_span, warn};
 
 use crate::support::{TIMEOUT, World, one, sampling};
-
-pub(crate) fn tail(policies: &str) -> Tail {
-    policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always)
-}
 
 /// A world whose sampler drops everything.
 pub(crate) fn dropping(tail: Tail) -> World {
@@ -34,30 +31,6 @@ pub(crate) fn small_ring(policies: &str) -> World {
     dropping(tail(policies).with_ring_bytes(64 << 10))
 }
 
-/// Enters the root, and creates children that end inside.
-pub(crate) fn steps(root: &Span, number: usize) {
-    (0..number).for_each(|_| root.in_scope(|| info_span!("step").in_scope(|| ())));
-}
-
-/// Enters the root, and creates a child that ends inside with an error.
-pub(crate) fn fails(root: &Span) {
-    root.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
-}
-
-/// A root that is a part of another process's trace, which that process dropped.
-pub(crate) fn part_of(trace_id: u128, root: impl FnOnce() -> Span) -> Span {
-    let _remote = remote_parent(trace_id, false).attach();
-    root()
-}
-
-/// The number of spans missing from the root's trace, as the root reports it.
-pub(crate) fn cut_by(root: &SpanData) -> i64 {
-    match attribute(root, "sampling.spans_cut") {
-        Some(Value::I64(cut)) => *cut,
-        _ => 0,
-    }
-}
-
 /// The trace id of a root.
 pub(crate) fn trace_of(root: &Span) -> TraceId {
     root.context().span().span_context().trace_id()
@@ -66,56 +39,6 @@ pub(crate) fn trace_of(root: &Span) -> TraceId {
 /// The outcomes of this key.
 pub(crate) fn outcomes_of(world: &World, key: &str) -> KeyOutcomes {
     world.handle.outcomes().into_iter().find(|of| of.key.as_deref() == Some(key)).unwrap()
-}
-
-/// Waits for the exporter's thread, which looks for old traces only when it has work.
-pub(crate) fn wait_with_work(world: &World, is_met: impl Fn(&TailStats) -> bool) {
-    wait_until("old traces leave", || {
-        let is_over = is_met(&world.handle.stats().tail);
-        if !is_over {
-            assert!(world.handle.keep(request(false)));
-            world.handle.flush(TIMEOUT).unwrap();
-        }
-        is_over
-    });
-}
-
-/// Waits until open traces have left their slots at their maximum age. Spans that end after that
-/// are late.
-pub(crate) fn all_leave(world: &World) {
-    all_leave_but(world, 0);
-}
-
-/// As [`all_leave`], but this number of traces stays.
-pub(crate) fn all_leave_but(world: &World, stay: u64) {
-    world.clock.advance(Duration::from_secs(31));
-    wait_with_work(world, |tail| tail.traces_open == stay);
-}
-
-/// Names in alphabetical order: with a manual clock, times do not order spans.
-pub(crate) fn names(spans: &[SpanData]) -> Vec<&str> {
-    let mut names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
-    names.sort_unstable();
-    names
-}
-
-/// A request with a call below it. If `fails`, the call has an error.
-pub(crate) fn request(fails: bool) -> TraceId {
-    let root = info_span!("GET /cart").entered();
-    let trace_id = Context::current().span().span_context().trace_id();
-    info_span!("query").in_scope(|| {
-        if fails {
-            error!("no such table");
-        }
-    });
-    drop(root);
-    trace_id
-}
-
-pub(crate) fn requests(number: usize, fail: bool) {
-    for _ in 0..number {
-        request(fail);
-    }
 }
 
 #[test]

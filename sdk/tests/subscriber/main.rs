@@ -27,14 +27,12 @@ mod shared {
     pub(crate) mod handed_over;
     pub(crate) mod late;
     pub(crate) mod late_requests;
-    pub(crate) mod late_ring;
     pub(crate) mod late_roots;
     pub(crate) mod late_spans;
     pub(crate) mod logs;
     pub(crate) mod losses;
     pub(crate) mod nesting;
     pub(crate) mod parity;
-    pub(crate) mod queue;
     pub(crate) mod span_ext;
     pub(crate) mod spans;
     pub(crate) mod support;

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use astracer_sdk::{Astracer, Builder};
-use astracer_testing::Exporting;
+use astracer_testing::{Exporting, TIMEOUT, one, world};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::dispatcher::with_default;
 use tracing::{Dispatch, info_span};
-
-use crate::support::{TIMEOUT, one, world};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
@@ -24,7 +24,7 @@ fn start(change: impl FnOnce(Builder) -> Builder) -> (Astracer, Dispatch, Receiv
         Ok(())
     });
     let astracer = change(builder).with_exporter(exporter).build().unwrap();
-    let dispatch = crate::support::dispatch(&astracer);
+    let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
     (astracer, dispatch, receiver)
 }
 

@@ -4,17 +4,28 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::Start;
-use astracer_testing::Exporting;
+use astracer_sdk::{Builder, Start, Tail};
+use astracer_testing::{
+    Exporting, TIMEOUT, World, all_leave, cut_by, fails, named, names, one, part_of, reason, remote_parent,
+    request, requests, sampling, steps, tail, world,
+};
 use opentelemetry::TraceId;
 use opentelemetry_sdk::trace::SpanData;
 use tracing::{Span, error, info_span, warn};
 
-use crate::late::{
-    all_leave, cut_by, dropping, fails, late, named, names, part_of, reason, remote_parent, request,
-    requests, small_ring, steps, tail,
-};
-use crate::support::{TIMEOUT, World, one, world};
+/// A world whose sampler drops everything.
+fn late(tail: Tail, change: impl FnOnce(Builder) -> Builder) -> World {
+    sampling("never", |builder| change(builder.with_tail(tail)))
+}
+
+fn dropping(tail: Tail) -> World {
+    late(tail, |builder| builder)
+}
+
+/// With a ring of 64 KiB.
+fn small_ring(policies: &str) -> World {
+    dropping(tail(policies).with_ring_bytes(64 << 10))
+}
 
 /// A small ring. The first error uses up the budget, so that the others stay in the ring.
 fn small() -> World {
