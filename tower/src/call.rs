@@ -59,6 +59,7 @@ pin_project_lite::pin_project! {
 }
 
 impl<F> RequestSpanFuture<F> {
+    #[inline]
     pub(crate) fn new(future: F, span: Span, parent: Option<Context>, outcome: Outcome) -> Self {
         let is_traced = !span.is_disabled() || parent.is_some();
         RequestSpanFuture {

@@ -10,6 +10,10 @@
 //! whether or not the trace was kept. The caller boosts the key of its local root. Both sides are
 //! off until their layer is installed, and a client announces traces only to the peers that it is
 //! given.
+//!
+//! A request's span may end with the response's body, after the headers. So a server polls the body
+//! once before it hands over the headers: a body that is complete in memory has ended then. If the
+//! body ends later, and with trailers as in gRPC, the header is among the trailers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 
 use astracer_sdk::{Announcement, Handle};
+use bytes::Buf as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::{Body, Frame, SizeHint};
 use opentelemetry::TraceId;
 use opentelemetry::trace::TraceContextExt as _;
 use tower_service::Service;
@@ -66,6 +72,10 @@ fn list(headers: &HeaderMap) -> Option<String> {
 /// the trace of its request was kept late. Put it outside the layers that make the request's span
 /// and that attach its context.
 ///
+/// The report is in the response's headers if the request's span has ended by the body's first
+/// frame, and else in its trailers. A stream without trailers, such as a long response over
+/// HTTP/1.1, reports nothing.
+///
 /// ```
 /// use astracer_sdk::Astracer;
 /// use astracer_tower::{KeepLayer, RemoteParentLayer};
@@ -102,19 +112,17 @@ impl KeepLayer {
         (trace_id != TraceId::INVALID).then_some(trace_id)
     }
 
-    /// Adds the header to a response if the request's trace was kept late, or went wrong and the
-    /// caller's key is to be boosted.
-    pub fn on_response(&self, trace_id: Option<TraceId>, headers: &mut HeaderMap) {
-        let Some(trace_id) = trace_id else { return };
+    /// Adds the header to a response, or to its trailers, if the request's trace was kept late, or
+    /// went wrong and the caller's key is to be boosted. Returns whether it did.
+    pub fn on_response(&self, trace_id: Option<TraceId>, headers: &mut HeaderMap) -> bool {
+        let Some(trace_id) = trace_id else { return false };
         let text = match (self.handle.was_kept_late(trace_id), self.handle.reports_trouble(trace_id)) {
-            (false, false) => return,
+            (false, false) => return false,
             (true, false) => trace_id.to_string(),
             (false, true) => format!("{trace_id}{BOOST}"),
             (true, true) => format!("{trace_id},{trace_id}{BOOST}"),
         };
-        if let Ok(value) = HeaderValue::from_str(&text) {
-            headers.insert(KEEP_HEADER, value);
-        }
+        HeaderValue::from_str(&text).map(|value| headers.insert(KEEP_HEADER, value)).is_ok()
     }
 }
 
@@ -126,8 +134,9 @@ service! {
 impl<S, A, B> Service<Request<A>> for Keep<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
+    B: Body,
 {
-    type Response = Response<B>;
+    type Response = Response<KeepBody<B>>;
     type Error = S::Error;
     type Future = KeepFuture<S::Future>;
 
@@ -228,8 +237,9 @@ impl<S> KeepCalls<S> {
 impl<S, A, B> Service<Request<A>> for KeepCalls<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
+    B: Body,
 {
-    type Response = Response<B>;
+    type Response = Response<KeepBody<B>>;
     type Error = S::Error;
     type Future = KeepFuture<S::Future>;
 
@@ -243,7 +253,7 @@ where
                 let announcement = self.layer.announce(peer, request.headers_mut());
                 Exchange::Client(self.layer.handle.clone(), announcement)
             }
-            None => Exchange::NoPeer,
+            None => Exchange::None,
         };
         KeepFuture { future: self.inner.call(request), exchange }
     }
@@ -253,7 +263,7 @@ where
 enum Exchange {
     Server(KeepLayer, Option<TraceId>),
     Client(Handle, Option<SentAnnouncement>),
-    NoPeer,
+    None,
 }
 
 /// The number of traces announced to a peer.
@@ -301,25 +311,114 @@ pin_project_lite::pin_project! {
 impl<F, B, E> Future for KeepFuture<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
+    B: Body,
 {
-    type Output = F::Output;
+    type Output = Result<Response<KeepBody<B>>, E>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let mut result = ready!(this.future.poll(cx));
-        match (this.exchange, &mut result) {
-            (Exchange::Server(layer, trace_id), Ok(response)) => {
-                layer.on_response(*trace_id, response.headers_mut());
-            }
-            (Exchange::Client(handle, announcement), Ok(response)) => {
-                if let Some(mut announcement) = announcement.take() {
-                    announcement.is_confirmed = true;
+        let result = ready!(this.future.poll(cx));
+        let exchange = std::mem::replace(this.exchange, Exchange::None);
+        Poll::Ready(result.map(|response| {
+            let (mut parts, body) = response.into_parts();
+            let mut body = KeepBody { body: Box::pin(body), first: None, exchange: Exchange::None };
+            body.exchange = match exchange {
+                Exchange::Server(layer, Some(trace_id)) => {
+                    body.look_ahead(cx);
+                    match layer.on_response(Some(trace_id), &mut parts.headers) {
+                        true => Exchange::None,
+                        false => Exchange::Server(layer, Some(trace_id)),
+                    }
                 }
-                keep_answered(handle, response.headers());
-            }
-            (Exchange::Client(_, announcement), Err(_)) => *announcement = None,
-            _ => {}
+                Exchange::Client(handle, announcement) => {
+                    if let Some(mut announcement) = announcement {
+                        announcement.is_confirmed = true;
+                    }
+                    keep_answered(&handle, &parts.headers);
+                    Exchange::Client(handle, None)
+                }
+                _ => Exchange::None,
+            };
+            Response::from_parts(parts, body)
+        }))
+    }
+}
+
+/// The body of a response through [`Keep`] and [`KeepCalls`]: the body inside, with the header
+/// added to its trailers or read from them.
+#[derive(Debug)]
+pub struct KeepBody<B: Body> {
+    body: Pin<Box<B>>,
+    /// Already polled: a frame, an error, or the end.
+    first: Option<Polled<B>>,
+    exchange: Exchange,
+}
+
+type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
+impl<B: Body> KeepBody<B> {
+    fn look_ahead(&mut self, cx: &mut task::Context<'_>) {
+        if !self.body.is_end_stream()
+            && let Poll::Ready(first) = self.body.as_mut().poll_frame(cx)
+        {
+            self.first = Some(first);
         }
-        Poll::Ready(result)
+    }
+}
+
+// The body inside is pinned in its own allocation, and what was polled is not pinned.
+impl<B: Body> Unpin for KeepBody<B> {}
+
+impl<B: Body + Default> Default for KeepBody<B> {
+    fn default() -> Self {
+        KeepBody { body: Box::pin(B::default()), first: None, exchange: Exchange::None }
+    }
+}
+
+impl<B: Body> Body for KeepBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut frame = match self.first.take() {
+            Some(first) => first,
+            None => ready!(self.body.as_mut().poll_frame(cx)),
+        };
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            match &self.exchange {
+                Exchange::Server(layer, trace_id) => {
+                    layer.on_response(*trace_id, trailers);
+                }
+                Exchange::Client(handle, _) => keep_answered(handle, trailers),
+                Exchange::None => {}
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.first {
+            Some(first) => first.is_none(),
+            None => self.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        let first = self.first.as_ref().and_then(|first| first.as_ref()?.as_ref().ok()?.data_ref());
+        if let Some(first) = first {
+            let first = first.remaining() as u64;
+            // A hint's lower bound must never be above the upper one.
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper.saturating_add(first));
+            }
+            hint.set_lower(hint.lower().saturating_add(first));
+        }
+        hint
     }
 }

@@ -44,7 +44,7 @@ mod status;
 pub use call::{RequestSpanBody, RequestSpanFuture};
 pub use client_span::{ClientSpan, ClientSpanLayer, client_span};
 pub use inject::{Inject, InjectLayer, inject};
-pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
+pub use keep_header::{KEEP_HEADER, Keep, KeepBody, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
 pub use request_span::{RequestSpan, RequestSpanLayer, request_span};
 pub use status::{record_response, record_trailers};

@@ -9,8 +9,13 @@ use std::time::Duration;
 
 use astracer_sdk::{ProvisionalMode, Tail};
 use astracer_testing::{SplitMix, World, reason, sampling};
-use astracer_tower::{KEEP_HEADER, KeepCallsLayer, KeepLayer, RemoteParentLayer};
+use astracer_tower::{
+    KEEP_HEADER, KeepBody, KeepCallsLayer, KeepLayer, RemoteParentLayer, RequestSpanBody, RequestSpanLayer,
+};
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt as _, Full};
 use opentelemetry::propagation::{Injector, TextMapPropagator as _};
 use opentelemetry::{Context, TraceId};
 use tower::util::{ServiceFn, service_fn};
@@ -57,12 +62,12 @@ fn finish<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
 }
 
 impl Node {
-    fn serve(&self, request: Request<()>) -> Response<()> {
+    fn serve(&self, request: Request<()>) -> Response<KeepBody<String>> {
         let remote = RemoteParentLayer::new(self.world.astracer.propagator());
         let keep = KeepLayer::new(self.world.handle.clone(), remote.clone());
         let own = service_fn(|_: Request<()>| {
             self.world.inside(|| self.handle());
-            ready(Ok::<_, Infallible>(Response::new(())))
+            ready(Ok::<_, Infallible>(Response::new(String::new())))
         });
         finish(keep.layer(remote.layer(own)).call(request))
     }
@@ -172,6 +177,81 @@ fn traces_are_announced_only_to_peers() {
     assert_eq!(kept, [0, 0, 2]);
 }
 
+/// A service below [`RequestSpanLayer`], whose spans end with the response's body.
+fn with_request_span<B>(
+    node: &Node,
+    request: Request<()>,
+    response: Response<B>,
+) -> Response<KeepBody<RequestSpanBody<B>>>
+where
+    B: Body,
+    B::Error: std::fmt::Display,
+{
+    let remote = RemoteParentLayer::new(node.world.astracer.propagator());
+    let keep = KeepLayer::new(node.world.handle.clone(), remote.clone());
+    let mut response = Some(response);
+    let own = service_fn(move |_: Request<()>| ready(Ok(response.take().unwrap())));
+    let spans = RequestSpanLayer::default().with_remote_parent(remote);
+    node.world.inside(|| finish(keep.layer(spans.layer(own)).call(request)))
+}
+
+/// A body that is complete in memory ends the request's span before the headers are sent, and is
+/// passed on whole.
+#[test]
+fn a_body_in_memory_is_announced_in_the_headers() {
+    let node = node(None, false);
+    for (status, is_kept) in [(200, false), (500, true)] {
+        for body in ["", "sorry"] {
+            let own = Response::builder().status(status).body(body.to_owned()).unwrap();
+            let response = with_request_span(&node, request(7), own);
+            assert_eq!(response.headers().contains_key(KEEP_HEADER), is_kept, "{status}");
+            assert_eq!(response.body().size_hint().exact(), Some(body.len() as u64));
+            assert_eq!(response.body().is_end_stream(), body.is_empty());
+            let collected = node.world.inside(|| finish(response.into_body().collect()));
+            assert_eq!(collected.to_bytes(), body);
+        }
+    }
+}
+
+/// A stream's error is in its trailers, and so is the announcement of the trace. The caller reads
+/// it there and keeps its own part.
+#[test]
+fn a_stream_is_announced_in_its_trailers() {
+    for (code, is_kept) in [("0", false), ("13", true)] {
+        let (caller, callee) = (node(None, true), node(None, false));
+        let trailers = http::HeaderMap::from_iter([("grpc-status".parse().unwrap(), code.parse().unwrap())]);
+        let body = || {
+            let trailers = ready(Some(Ok(trailers.clone())));
+            Full::new(Bytes::from_static(b"message")).with_trailers(trailers)
+        };
+        let wire = service_fn(|mut request: Request<()>| {
+            let _apart = Context::new().attach();
+            request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+            ready(Ok::<_, Infallible>(with_request_span(&callee, request, Response::new(body()))))
+        });
+        let client = KeepCallsLayer::new(caller.world.handle.clone()).with_peer(PEER).layer(wire);
+        caller.world.inside(|| {
+            let root = info_span!("request").entered();
+            let mut call = to_peer("/shop.Orders/Find");
+            let propagator = caller.world.astracer.propagator();
+            propagator.inject_context(&Context::current(), &mut Headers(call.headers_mut()));
+            let response = finish({ client }.call(call));
+            assert!(!response.headers().contains_key(KEEP_HEADER), "the stream has not ended yet");
+            let collected = finish(response.into_body().collect());
+            assert_eq!(collected.trailers().unwrap().contains_key(KEEP_HEADER), is_kept, "{code}");
+            assert_eq!(collected.to_bytes(), "message");
+            drop(root);
+        });
+        let names = |node: &Node| node.world.exported().iter().map(|span| span.name.to_string()).collect();
+        let kept: [Vec<String>; 2] = [names(&caller), names(&callee)];
+        let expected = if is_kept { [vec!["request"], vec!["shop.Orders/Find"]] } else { [vec![], vec![]] };
+        assert_eq!(
+            kept.each_ref().map(|names| names.iter().map(String::as_str).collect::<Vec<_>>()),
+            expected
+        );
+    }
+}
+
 /// Made-up ids cost a bounded number of look-ups and are counted, and a trace is exported once.
 #[test]
 fn a_storm_of_headers_is_bounded_and_counted() {
@@ -220,14 +300,14 @@ fn an_announcement_without_a_response_is_repeated() {
     let (node, client) = failing();
     node.serve(request(7));
     // The connection breaks during the first request, and never responds to the second.
-    type Answer = Pin<Box<dyn Future<Output = Result<Response<()>, &'static str>>>>;
+    type Answer = Pin<Box<dyn Future<Output = Result<Response<String>, &'static str>>>>;
     let seen = RefCell::new(Vec::new());
     let broken = service_fn(|request: Request<()>| -> Answer {
         seen.borrow_mut().push(request.headers().get(KEEP_HEADER).cloned());
         match seen.borrow().len() {
             1 => Box::pin(ready(Err("refused"))),
             2 => Box::pin(pending()),
-            _ => Box::pin(ready(Ok(Response::new(())))),
+            _ => Box::pin(ready(Ok(Response::new(String::new())))),
         }
     });
     for is_answered in [true, false, true, true] {
@@ -283,18 +363,22 @@ fn a_peer_is_known_however_its_name_is_written() {
     }
 }
 
-type Answered = Ready<Result<Response<()>, &'static str>>;
+type Answered = Ready<Result<Response<String>, &'static str>>;
 
 /// A connection that responds or fails, by the path, and notes the ids in each request.
 fn wire(seen: &RefCell<Vec<Vec<String>>>) -> ServiceFn<impl FnMut(Request<()>) -> Answered> {
     service_fn(|request: Request<()>| {
         let ids = request.headers().get(KEEP_HEADER).map(|ids| ids.to_str().unwrap());
         seen.borrow_mut().push(ids.into_iter().flat_map(|ids| ids.split(',')).map(str::to_owned).collect());
-        ready(if request.uri().path() == "/fails" { Err("refused") } else { Ok(Response::new(())) })
+        ready(if request.uri().path() == "/fails" {
+            Err("refused")
+        } else {
+            Ok(Response::new(String::new()))
+        })
     })
 }
 
-fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -> bool {
+fn is_answered<B>(call: impl Future<Output = Result<Response<B>, &'static str>>) -> bool {
     let polled = pin!(call).poll(&mut TaskContext::from_waker(Waker::noop()));
     matches!(polled, Poll::Ready(Ok(_)))
 }
