@@ -347,14 +347,13 @@ where
 /// The body of a response through [`Keep`] and [`KeepCalls`]: the body inside, with the header
 /// added to its trailers or read from them.
 #[derive(Debug)]
+#[allow(clippy::type_complexity, reason = "the result of a poll, as `Body` writes it")]
 pub struct KeepBody<B: Body> {
     body: Pin<Box<B>>,
     /// Already polled: a frame, an error, or the end.
-    first: Option<Polled<B>>,
+    first: Option<Option<Result<Frame<B::Data>, B::Error>>>,
     exchange: Exchange,
 }
-
-type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
 impl<B: Body> KeepBody<B> {
     fn look_ahead(&mut self, cx: &mut task::Context<'_>) {
