@@ -14,7 +14,8 @@ use rayon::prelude::*;
 use super::kept::LINE;
 use super::point::{Columns, Recorded};
 use astracer_causality::flow::Flow;
-use astracer_causality::rules::{Asked, Options, Order};
+use astracer_causality::rules::{Asked, Options, TraceGraph};
+use astracer_causality::shifts::{self, Shifts, SpanClock};
 use astracer_causality::spot::{At, Spot};
 use astracer_recording::weight;
 
@@ -27,7 +28,7 @@ pub struct Question<'q> {
     /// The query.
     pub plan: &'q Plan,
     /// The way in which causality is derived from spans.
-    pub order: Options,
+    pub rules: Options,
     /// Estimate: each trace counts by its weight (`ot=th`), if tracestates were kept.
     pub weights: bool,
 }
@@ -44,6 +45,11 @@ pub struct Answer {
     pub late_traces: u64,
     /// Cycles in the order of points, each opened at its earliest point.
     pub cycles: u64,
+    /// Calls to another host whose span lies outside its caller's by corrected clocks, although the
+    /// caller waited: what they did is not before what the caller did next. Only joins look.
+    pub outside: u64,
+    /// The clocks that were compared with another; empty without a join.
+    pub clocks: Vec<SpanClock>,
     /// Tracepoints of the query that match no name in the recording, each with a name that was
     /// perhaps meant.
     pub unmatched: Vec<(String, Option<String>)>,
@@ -54,7 +60,11 @@ pub struct Answer {
 /// Asks a query. The recording must have been read with [`keep`](super::keep) of the same plan.
 /// `None` if `stop` returned true.
 pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> bool + Sync) -> Option<Answer> {
-    let asker = Asker::new(recording, question);
+    let (shifts, clocks) = match question.plan.joins() {
+        true => shifts::estimate(recording, &mut Pulse::new(&stop))?,
+        false => (Shifts::none(), Vec::new()),
+    };
+    let asker = Asker::new(recording, question, shifts);
     let count = recording.trace_count();
     let ranges: Vec<_> =
         (0..count).step_by(TRACES_AT_ONCE).map(|at| at..(at + TRACES_AT_ONCE).min(count)).collect();
@@ -76,6 +86,8 @@ pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> boo
         unweighted_traces: part.unweighted,
         late_traces: part.late,
         cycles: part.cycles,
+        outside: part.outside + part.graph.outside(),
+        clocks,
         unmatched: asker.unmatched(),
         unknown_fields: asker.unknown_fields(),
     })
@@ -83,25 +95,28 @@ pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> boo
 
 /// The answer that one thread has so far.
 struct Part<'r> {
-    order: Order<'r>,
+    graph: TraceGraph<'r>,
     /// The spans of the current order.
     spans: Vec<SpanView<'r>>,
     output: Output,
     unweighted: u64,
     late: u64,
     cycles: u64,
+    /// Of parts that were added to this one.
+    outside: u64,
 }
 
 impl Part<'_> {
     fn new(question: Question<'_>) -> Self {
         let options = OutputOptions { weights: question.weights, ..OutputOptions::default() };
         Self {
-            order: Order::new(question.order),
+            graph: TraceGraph::new(question.rules),
             spans: Vec::new(),
             output: Output::new(question.plan, options),
             unweighted: 0,
             late: 0,
             cycles: 0,
+            outside: 0,
         }
     }
 
@@ -110,6 +125,7 @@ impl Part<'_> {
         self.unweighted += other.unweighted;
         self.late += other.late;
         self.cycles += other.cycles;
+        self.outside += other.outside + other.graph.outside();
         self
     }
 }
@@ -118,6 +134,7 @@ impl Part<'_> {
 struct Asker<'q, 'r> {
     recording: &'r Recording,
     question: Question<'q>,
+    shifts: Shifts,
     columns: Columns,
     /// The lists of each name of a span, and of an event.
     of_spans: Vec<Lists>,
@@ -134,7 +151,7 @@ struct Asker<'q, 'r> {
 }
 
 impl<'q, 'r> Asker<'q, 'r> {
-    fn new(recording: &'r Recording, question: Question<'q>) -> Self {
+    fn new(recording: &'r Recording, question: Question<'q>, shifts: Shifts) -> Self {
         let plan = question.plan;
         let select = |names: &Interner| names.names().map(|name| plan.select(name, None)).collect();
         let place = |name: &str| recording.field_keys().position(|key| key == name);
@@ -143,6 +160,7 @@ impl<'q, 'r> Asker<'q, 'r> {
         let mut asker = Self {
             recording,
             question,
+            shifts,
             columns: Columns::new(recording, plan),
             of_spans: select(recording.names()),
             any_event: !of_events.is_empty()
@@ -217,12 +235,12 @@ impl<'q, 'r> Asker<'q, 'r> {
         part.late += u64::from(weight == Some(0.0));
         let id = if self.names_trace { trace_id(trace).as_str().into() } else { Value::Null };
         if self.question.plan.joins() {
-            if part.order.read(trace, self, pulse) {
+            if part.graph.read(trace, &self.shifts, self, pulse) {
                 part.spans.clear();
-                part.spans.extend_from_slice(part.order.spans());
+                part.spans.extend_from_slice(part.graph.spans());
                 let (spans, output) = (&part.spans, &mut part.output);
                 let mut run = Run { asker: self, spans, output, trace: &id, weight: weight.unwrap_or(1.0) };
-                part.cycles += part.order.walk(&mut run, pulse)?;
+                part.cycles += part.graph.walk(&mut run, pulse)?;
             }
         } else {
             let output = &mut part.output;
@@ -339,9 +357,9 @@ impl<'r> Run<'_, '_, 'r> {
         spot: Spot,
         event: Option<EventView<'r>>,
     ) {
-        let Asker { columns, recording, question, .. } = self.asker;
+        let Asker { columns, recording, question, shifts, .. } = self.asker;
         let (trace, weight) = (self.trace, self.weight);
-        let point = Recorded { columns, recording, span, spot, event, name, trace, weight };
+        let point = Recorded { columns, recording, shifts, span, spot, event, name, trace, weight };
         question.plan.visit(bag, lists, &point, self.output);
     }
 }

@@ -1,5 +1,6 @@
 //! A recorded point as a query sees it.
 
+use astracer_causality::shifts::Shifts;
 use astracer_model::span::Status;
 use astracer_queries::{Builtin, Edge, Plan, Point, Value, Variable};
 use astracer_recording::Recording;
@@ -43,6 +44,7 @@ impl Columns {
 pub(super) struct Recorded<'c, 'r> {
     pub(super) columns: &'c Columns,
     pub(super) recording: &'r Recording,
+    pub(super) shifts: &'c Shifts,
     pub(super) span: SpanView<'r>,
     pub(super) spot: Spot,
     pub(super) event: Option<EventView<'r>>,
@@ -66,14 +68,15 @@ impl Recorded<'_, '_> {
             |values: &[Value], symbol: Symbol| values.get(symbol.index()).cloned().unwrap_or_default();
         let at_end = self.spot == Spot::End;
         match builtin {
-            Builtin::Host => {
-                self.span.host().map_or(Value::Null, |(host, _)| named(&self.columns.hosts, host))
-            }
+            Builtin::Host => match self.span.origin().host {
+                Symbol(0) => Value::Null,
+                host => named(&self.columns.hosts, host),
+            },
             Builtin::ProcName => named(&self.columns.services, self.span.service_symbol()),
             Builtin::Time => match (self.spot, &self.event) {
-                (_, Some(event)) => event.time.0.into(),
-                (Spot::End, _) => self.span.end().map_or(Value::Null, |end| end.0.into()),
-                _ => self.span.start().0.into(),
+                (_, Some(event)) => self.shifts.corrected(self.span, event.time.0).into(),
+                (Spot::End, _) => self.shifts.end(self.span).map_or(Value::Null, Value::from),
+                _ => self.shifts.start(self.span).into(),
             },
             Builtin::Tracepoint => self.name.into(),
             Builtin::Name => self.event.as_ref().map_or_else(|| self.span.name(), |event| event.name).into(),

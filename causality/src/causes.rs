@@ -1,18 +1,38 @@
 //! All points of a recording with the edges between them, and their times on one clock.
 
-use crate::clocks::{self, HostClock};
-use crate::constraints;
-use crate::edge::{Edge, Found, Unmatched};
-use crate::intake::Collected;
-use crate::points::{Events, Row};
+use astracer_recording::Recording;
+use astracer_recording::recording::SpanView;
+use astracer_recording::stop::Pulse;
 
-/// The treatment of clocks.
+use crate::clocks::{self, Bounds, HostClock};
+use crate::constraints;
+use crate::edge::{Edge, EdgeKind, Found, Unmatched};
+use crate::intake::Collected;
+use crate::placing::event_number;
+use crate::points::{Events, NONE, Row};
+use crate::rules::{Asked, Options, TraceGraph};
+use crate::shifts::{self, Shifts};
+use crate::spot::Spot;
+use astracer_model::event::EventKind;
+
+/// The treatment of clocks, and of work in other processes.
 #[derive(Clone, Debug, Default)]
 pub struct Clocking {
     /// True to take all clocks as right.
     pub raw_times: bool,
     /// By how many nanoseconds the clocks of hosts run ahead, as far as the user states it.
     pub offsets: Vec<(String, i64)>,
+    /// The rules of spans.
+    pub rules: Options,
+}
+
+/// A node without a point of its own; see [`Causes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Junction {
+    /// The corrected time, in nanoseconds since 1970.
+    pub time: u64,
+    /// The start of its span.
+    pub start: u32,
 }
 
 /// Points, edges and clocks. Nodes up to the number of [`Events::rows`] are these points; the
@@ -31,31 +51,177 @@ pub struct Causes {
     pub edges: Vec<Edge>,
     /// Events that lack their counterpart, with the reason.
     pub unmatched: Vec<Unmatched>,
-    /// The corrected time of each junction, in nanoseconds since 1970.
-    pub junctions: Vec<u64>,
+    /// The junctions.
+    pub junctions: Vec<Junction>,
     /// The clock of each host; empty if all clocks are taken as right.
     pub host_clocks: Vec<HostClock>,
     /// The recorded time of each point, less what its host's clock runs ahead.
     pub aligned_times: Vec<u64>,
+    /// Calls to another host whose span lies outside its caller's, although the caller waited.
+    pub outside: u64,
 }
 
 impl Causes {
-    /// Finds the edges between collected events, and estimates clocks from them.
-    pub fn find(collected: Collected, clocking: &Clocking) -> Self {
-        let Collected { events, ties, .. } = collected;
-        let Found { edges, unmatched } = constraints::find(&events, &ties.edges);
-        let host_clocks = if clocking.raw_times {
-            Vec::new()
-        } else {
-            let given =
-                |host: &String| clocking.offsets.iter().find(|(name, _)| name == host).map(|own| own.1);
-            let given: Vec<_> = events.hosts().iter().map(given).collect();
-            clocks::estimate(&events, &edges, &ties.pairs, &given)
+    /// Finds the edges between collected points, and estimates clocks from them. `None` if the
+    /// pulse stopped the work.
+    pub fn find(
+        collected: Collected,
+        clocking: &Clocking,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<(Self, Recording)> {
+        let Collected { recording, events, ties, .. } = collected;
+        let Found { mut edges, unmatched } = constraints::find(&events, ties.edges);
+        let host_clocks = match clocking.raw_times {
+            true => Vec::new(),
+            false => estimate(&recording, &events, &edges, &clocking.offsets),
         };
         let ahead =
             |row: &Row| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
         let aligned = |row: &Row| row.time.saturating_add_signed(ahead(row).saturating_neg());
-        let aligned_times = events.rows().iter().map(aligned).collect();
-        Self { events, edges, unmatched, junctions: Vec::new(), host_clocks, aligned_times }
+        let aligned_times: Vec<u64> = events.rows().iter().map(aligned).collect();
+        let shifts = Shifts::set(&recording, |span| ahead(&events.rows[start(&events, span) as usize]));
+        let spans = Spans { events: &events, of_events: of_events(&events) };
+        let mut junctions = Vec::new();
+        let outside = spans.edges(&recording, &shifts, clocking.rules, &mut edges, &mut junctions, pulse)?;
+        edges.sort_unstable_by_key(|edge| (edge.kind, edge.after, edge.before));
+        edges.dedup();
+        let causes = Self { events, edges, unmatched, junctions, host_clocks, aligned_times, outside };
+        Some((causes, recording))
+    }
+}
+
+/// The point at which a span starts.
+fn start(events: &Events, span: SpanView<'_>) -> u32 {
+    events.spans[events.span_of_index[span.index() as usize] as usize].start
+}
+
+/// Estimates the clocks of hosts from messages, and else from calls between spans.
+fn estimate(
+    recording: &Recording,
+    events: &Events,
+    edges: &[Edge],
+    given: &[(String, i64)],
+) -> Vec<HostClock> {
+    let given = |host: &String| given.iter().find(|(name, _)| name == host).map(|own| own.1);
+    let given: Vec<_> = events.hosts().iter().map(given).collect();
+    let mut bounds = Bounds::default();
+    let at = |event: u32| {
+        let row = &events.rows()[event as usize];
+        (events.clock(row), row.time)
+    };
+    let is_message = |edge: &&Edge| edge.kind != EdgeKind::Call;
+    edges.iter().filter(is_message).for_each(|edge| bounds.message(at(edge.before), at(edge.after)));
+    for span in recording.traces().flat_map(|trace| trace.spans()) {
+        shifts::call(span, |span| at(start(events, span)).0, &mut bounds);
+    }
+    let clocks = clocks::estimate(events.hosts(), bounds, &given);
+    // Hosts that share a clock share its estimate.
+    let shared = (0..).zip(&events.clocks).map(|(host, &clock)| {
+        let own = &clocks[clock as usize];
+        if own.evidence == clocks::ClockEvidence::None || host == clock {
+            &clocks[host as usize]
+        } else {
+            own
+        }
+    });
+    shared.cloned().collect()
+}
+
+/// The points of events of spans: the span, the event's number among its span's, and the point.
+fn of_events(events: &Events) -> Vec<(u32, u64, u32)> {
+    let is_event = |(_, row): &(u32, &Row)| row.kind == EventKind::SpanEvent;
+    let all = (0..).zip(&events.rows).filter(is_event);
+    let mut found: Vec<_> = all.map(|(at, row)| (row.span, event_number(row), at)).collect();
+    found.sort_unstable();
+    found
+}
+
+/// All points of spans are part of the graph.
+struct All;
+
+impl Asked for All {
+    fn span(&self, _: SpanView<'_>) -> bool {
+        true
+    }
+
+    fn point(&self, span: SpanView<'_>, spot: Spot) -> bool {
+        spot != Spot::End || span.end().is_some()
+    }
+}
+
+struct Spans<'e> {
+    events: &'e Events,
+    of_events: Vec<(u32, u64, u32)>,
+}
+
+impl Spans<'_> {
+    /// Adds the edges between the points of each trace. Returns the calls outside their callers.
+    fn edges(
+        &self,
+        recording: &Recording,
+        shifts: &Shifts,
+        rules: Options,
+        edges: &mut Vec<Edge>,
+        junctions: &mut Vec<Junction>,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<u64> {
+        let mut graph = TraceGraph::new(rules);
+        let points = self.events.len() as u32;
+        let mut nodes = Vec::new();
+        for trace in recording.traces() {
+            if !graph.read(trace, shifts, &All, pulse) {
+                return None;
+            }
+            let starts: Vec<u32> = graph.spans().iter().map(|&span| start(self.events, span)).collect();
+            nodes.clear();
+            for (time, span, spot) in graph.nodes() {
+                nodes.push(match spot {
+                    Some(spot) => self.point(graph.spans()[span as usize], spot),
+                    None => {
+                        junctions.push(Junction { time, start: starts[span as usize] });
+                        points + junctions.len() as u32 - 1
+                    }
+                });
+            }
+            let mut push = |kind, before: u32, after: u32| {
+                if before != after && before != NONE && after != NONE {
+                    edges.push(Edge { kind, before, after });
+                }
+            };
+            for &(from, to, kind) in graph.edges() {
+                push(kind, nodes[from as usize], nodes[to as usize]);
+            }
+            // What ids state holds whatever clocks say, also where a way through children exists.
+            for (parent, child) in graph.calls() {
+                push(EdgeKind::Call, starts[parent as usize], starts[child as usize]);
+            }
+            for &span in graph.spans() {
+                let own = self.events.span_of_index[span.index() as usize];
+                let first = self.of_events.partition_point(|&(span, ..)| span < own);
+                let of_span = self.of_events[first..].iter().take_while(|&&(span, ..)| span == own);
+                let mut timed: Vec<u32> = of_span.map(|&(.., at)| at).collect();
+                timed.sort_by_key(|&at| self.events.rows[at as usize].time);
+                let row = &self.events.spans[own as usize];
+                let chain = [row.start].into_iter().chain(timed).chain([row.end]);
+                let chain: Vec<u32> = chain.filter(|&at| at != NONE).collect();
+                chain.windows(2).for_each(|pair| push(EdgeKind::Span, pair[0], pair[1]));
+            }
+        }
+        Some(graph.outside())
+    }
+
+    /// The number of a span's point.
+    fn point(&self, span: SpanView<'_>, spot: Spot) -> u32 {
+        let own = self.events.span_of_index[span.index() as usize];
+        let row = &self.events.spans[own as usize];
+        match spot {
+            Spot::Start | Spot::Report => row.start,
+            Spot::End => row.end,
+            Spot::Event(event) => {
+                let key = (own, u64::from(event));
+                let found = self.of_events.binary_search_by_key(&key, |&(span, number, _)| (span, number));
+                found.map_or(NONE, |at| self.of_events[at].2)
+            }
+        }
     }
 }

@@ -5,19 +5,21 @@
 //! of this direction. Bounds of both directions leave a range, whose middle is taken, as NTP takes
 //! it; over several hosts the ranges are shortest paths (Bellman and Ford). If hosts are bounded in
 //! one direction only, they are shifted by the least that keeps the bounds.
+//!
+//! Where no messages were recorded, calls between spans bound clocks: a server's span lies within
+//! its client's. One wrong time must not move a host's other spans, so the range on which most
+//! calls agree is taken.
 
 use std::collections::BTreeMap;
 
-use crate::edge::Edge;
 use crate::graph::Graph;
-use crate::points::Events;
 
 /// The clock of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostClock {
     /// By how many nanoseconds it runs ahead; negative if it is behind.
     pub ahead: i64,
-    /// The host that it is compared to, in [`Events::hosts`](crate::Events::hosts); itself if it is
+    /// The host that it is compared to, in [`Events::hosts`](crate::points::Events::hosts); itself if it is
     /// the reference of others or there is none to compare it to.
     pub reference: u32,
     /// The largest error of the estimate, in nanoseconds; `None` if nothing bounds it.
@@ -62,7 +64,7 @@ impl ClockEvidence {
     }
 }
 
-/// The bound that messages of one direction between two hosts give.
+/// The bound that one direction between two hosts has.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     least: i128,
@@ -73,16 +75,124 @@ struct Bound {
 /// A bound from one host to another.
 type HostBound = ((u32, u32), Bound);
 
-/// Estimates the clock of each host. `pairs` are events of which the first is known to precede the
-/// second for this estimate only; `given` are the clocks that the user states.
-pub(crate) fn estimate(
-    events: &Events,
-    edges: &[Edge],
-    pairs: &[(u32, u32)],
-    given: &[Option<i64>],
-) -> Vec<HostClock> {
+/// A call between two hosts: the least and the most nanoseconds that the second one's clock is
+/// ahead if the server's span lies within the client's.
+type CallRange = (i64, i64);
+
+/// Evidence about the clocks of hosts, which have numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    messages: BTreeMap<(u32, u32), Bound>,
+    /// Calls between two hosts, the smaller number first. True for calls of which the recorder says
+    /// that the client waited: of a client's span to a server's.
+    calls: BTreeMap<(u32, u32, bool), Vec<CallRange>>,
+    /// The resolution of the times of calls that are not stated: 0 for whole milliseconds, 1 for
+    /// microseconds, 2 for finer ones.
+    finer: u32,
+}
+
+impl Bounds {
+    /// A cause and its effect, each with its host and its time by the host's clock.
+    pub fn message(&mut self, (from, sent): (u32, u64), (to, received): (u32, u64)) {
+        if from != to {
+            let least = i128::from(received) - i128::from(sent);
+            let bound = self.messages.entry((from, to));
+            let bound = bound.or_insert(Bound { least, messages: 0, is_of_spans: false });
+            bound.least = bound.least.min(least);
+            bound.messages += 1;
+        }
+    }
+
+    /// A call: the span of the caller and that of the callee, each with its host, start and end.
+    /// `is_stated` is true if the recorder says that the caller waited, as between a client's and a
+    /// server's span. Otherwise a callee that took longer than its caller says nothing.
+    pub fn call(&mut self, caller: (u32, u64, u64), callee: (u32, u64, u64), is_stated: bool) {
+        let ((one, from, to), (other, start, end)) = (caller, callee);
+        if one == other || (!is_stated && end.saturating_sub(start) > to.saturating_sub(from)) {
+            return;
+        }
+        let ahead = |there: u64, here: u64| {
+            let ahead = i128::from(there) - i128::from(here);
+            i64::try_from(ahead).unwrap_or(if ahead < 0 { -i64::MAX } else { i64::MAX })
+        };
+        let (least, most) = (ahead(end, to), ahead(start, from));
+        if !is_stated {
+            let is_multiple = |unit: u64| [from, to, start, end].iter().all(|time| time.is_multiple_of(unit));
+            self.finer =
+                self.finer.max(2 - u32::from(is_multiple(1_000)) - u32::from(is_multiple(1_000_000)));
+        }
+        let (hosts, range) = match one < other {
+            true => ((one, other, is_stated), (least, most)),
+            false => ((other, one, is_stated), (-most, -least)),
+        };
+        self.calls.entry(hosts).or_default().push(range);
+    }
+
+    /// The bounds of each direction, by clocks less what the user states. Messages count before
+    /// calls, and calls whose client waited before others.
+    fn directed(mut self, given: impl Fn(u32) -> i128) -> BTreeMap<(u32, u32), Bound> {
+        for (&(from, to), bound) in &mut self.messages {
+            bound.least += given(from) - given(to);
+        }
+        let mut found = self.messages;
+        for is_stated in [true, false] {
+            for ((one, other, _), calls) in self.calls.iter_mut().filter(|(key, _)| key.2 == is_stated) {
+                let (one, other) = (*one, *other);
+                if found.contains_key(&(one, other)) || found.contains_key(&(other, one)) {
+                    continue;
+                }
+                let Some((least, most)) = agreed(calls) else { continue };
+                // Without the recorder's word, a clock is off only if it cannot be right.
+                let shift = given(one) - given(other);
+                let (mut least, mut most) = (i128::from(least) + shift, i128::from(most) + shift);
+                if !is_stated {
+                    // A time was written up to one unit after what it states.
+                    let unit = [1_000_000, 1_000, 0][self.finer as usize];
+                    (least, most) = (least - unit, most + unit);
+                    if least <= 0 && most >= 0 {
+                        most = most.max(-least);
+                        least = -most;
+                    }
+                }
+                let messages = calls.len() as u64;
+                let bound = |least| Bound { least, messages, is_of_spans: true };
+                found.insert((one, other), bound(most));
+                found.insert((other, one), bound(-least));
+            }
+        }
+        found
+    }
+}
+
+/// The range on which most calls agree (Marzullo's algorithm, as NTP selects clocks): a call whose
+/// server outlived its client, or one wrong time among many, does not count. `None` without a call
+/// whose server's span is at most as long as its client's.
+fn agreed(calls: &mut Vec<CallRange>) -> Option<CallRange> {
+    calls.retain(|&(least, most)| least <= most);
+    // At equal values a range begins before another ends.
+    let mut ends: Vec<(i64, bool)> =
+        calls.iter().flat_map(|&(least, most)| [(least, false), (most, true)]).collect();
+    ends.sort_unstable();
+    let (mut open, mut best, mut found) = (0u64, 0, None);
+    for (at, &(value, is_end)) in ends.iter().enumerate() {
+        if is_end {
+            open -= 1;
+            continue;
+        }
+        open += 1;
+        if open > best {
+            let next = ends.get(at + 1).map_or(value, |&(next, _)| next);
+            (best, found) = (open, Some((value, next)));
+        }
+    }
+    found
+}
+
+/// Estimates the clock of each host. `names` decide between hosts with equal evidence; `given` are
+/// the clocks that the user states.
+pub fn estimate(names: &[String], bounds: Bounds, given: &[Option<i64>]) -> Vec<HostClock> {
     let given = |host: u32| given.get(host as usize).copied().flatten();
-    let mut clocks: Vec<HostClock> = (0..events.hosts().len() as u32)
+    let mut clocks: Vec<HostClock> = (0..names.len() as u32)
         .map(|host| HostClock {
             ahead: given(host).unwrap_or(0),
             reference: host,
@@ -94,7 +204,7 @@ pub(crate) fn estimate(
     if clocks.len() < 2 {
         return clocks;
     }
-    let bounds = bounds(events, edges, pairs, |host| i128::from(given(host).unwrap_or(0)));
+    let bounds = bounds.directed(|host| i128::from(given(host).unwrap_or(0)));
     for (&(from, to), bound) in &bounds {
         clocks[to as usize].messages.0 += bound.messages;
         clocks[from as usize].messages.1 += bound.messages;
@@ -104,44 +214,12 @@ pub(crate) fn estimate(
     for (group, bounds) in groups.iter().zip(of_groups) {
         let weight = |&host: &u32| {
             let (to, from) = clocks[host as usize].messages;
-            (given(host).is_none(), to + from, std::cmp::Reverse(&events.hosts()[host as usize]))
+            (given(host).is_none(), to + from, std::cmp::Reverse(&names[host as usize]))
         };
         let Some(&reference) = group.iter().max_by_key(|&host| weight(host)) else { continue };
         compare(&mut clocks, group, reference, &bounds);
     }
     clocks
-}
-
-/// The least difference of times in each direction between two hosts.
-fn bounds(
-    events: &Events,
-    edges: &[Edge],
-    pairs: &[(u32, u32)],
-    given: impl Fn(u32) -> i128,
-) -> BTreeMap<(u32, u32), Bound> {
-    let between = |before: u32, after: u32| {
-        let at = |event: u32| {
-            let row = &events.rows()[event as usize];
-            let host = events.process(row).host;
-            (host, i128::from(row.time) - given(host))
-        };
-        let ((from, sent), (to, received)) = (at(before), at(after));
-        (from != to).then_some(((from, to), received - sent))
-    };
-    let collect = |all: &mut dyn Iterator<Item = (u32, u32)>, is_of_spans: bool| {
-        let mut found: BTreeMap<(u32, u32), Bound> = BTreeMap::new();
-        for (hosts, difference) in all.filter_map(|(before, after)| between(before, after)) {
-            let bound = found.entry(hosts).or_insert(Bound { least: difference, messages: 0, is_of_spans });
-            bound.least = bound.least.min(difference);
-            bound.messages += 1;
-        }
-        found
-    };
-    let mut found = collect(&mut edges.iter().map(|edge| (edge.before, edge.after)), false);
-    for (hosts, bound) in collect(&mut pairs.iter().copied(), true) {
-        found.entry(hosts).or_insert(bound);
-    }
-    found
 }
 
 /// Hosts that are connected by messages, in groups of at least two.

@@ -20,7 +20,7 @@ use crate::points::{Events, NONE};
 use crate::streams;
 
 /// Finds all constraints.
-pub(crate) fn find(events: &Events, of_spans: &[Edge]) -> Found {
+pub(crate) fn find(events: &Events, of_ids: Vec<Edge>) -> Found {
     let mut found = Found::default();
     program_order(events, &mut found);
     let pair = |thread: u32, of_child: u32| (thread, of_child);
@@ -33,9 +33,7 @@ pub(crate) fn find(events: &Events, of_spans: &[Edge]) -> Found {
     let accepts = by_key(events, EventKind::Accept, |row| pair(row.channel, 0));
     zip(&connects, &accepts, EdgeKind::ConnectAccept, [Why::NoAccept, Why::NoConnect], &mut found);
     streams::find(events, &mut found);
-    found.edges.extend_from_slice(of_spans);
-    found.edges.sort_unstable_by_key(|edge| (edge.kind, edge.after, edge.before));
-    found.edges.dedup();
+    found.edges.extend(of_ids);
     found.unmatched.sort_unstable_by_key(|unmatched| unmatched.event);
     found
 }

@@ -2,6 +2,8 @@
 
 use astracer_recording::stop::Pulse;
 
+use crate::edge::EdgeKind;
+
 /// Marks "no node" and "no bag".
 const NONE: u32 = u32::MAX;
 /// The steps back in search of a cycle. A longer cycle is opened where the search ends.
@@ -33,6 +35,8 @@ pub trait Flow<P> {
 struct Node<P> {
     time: u64,
     point: Option<P>,
+    /// The number of what the node belongs to.
+    of: u32,
     /// Its causes are not in the recording.
     is_lost: bool,
 }
@@ -41,7 +45,7 @@ struct Node<P> {
 #[derive(Debug)]
 pub(crate) struct Graph<P> {
     nodes: Vec<Node<P>>,
-    edges: Vec<(u32, u32)>,
+    edges: Vec<(u32, u32, EdgeKind)>,
     /// The edges from node `n` lead to `targets[first[n]..first[n + 1]]`.
     first: Vec<u32>,
     targets: Vec<u32>,
@@ -66,9 +70,9 @@ impl<P: Copy> Graph<P> {
         self.edges.clear();
     }
 
-    /// Adds a node. Its time matters only on a cycle.
-    pub(crate) fn node(&mut self, time: u64) -> u32 {
-        self.nodes.push(Node { time, point: None, is_lost: false });
+    /// Adds a node that belongs to `of`. Its time matters only on a cycle.
+    pub(crate) fn node(&mut self, of: u32, time: u64) -> u32 {
+        self.nodes.push(Node { time, point: None, of, is_lost: false });
         self.nodes.len() as u32 - 1
     }
 
@@ -85,8 +89,18 @@ impl<P: Copy> Graph<P> {
     }
 
     /// States that `from` is before `to`. The bag of `from` itself goes along its last edge.
-    pub(crate) fn edge(&mut self, from: u32, to: u32) {
-        self.edges.push((from, to));
+    pub(crate) fn edge(&mut self, from: u32, to: u32, kind: EdgeKind) {
+        self.edges.push((from, to, kind));
+    }
+
+    /// The time of each node, what it belongs to, and its point; `None` for a junction.
+    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (u64, u32, Option<P>)> + '_ {
+        self.nodes.iter().map(|node| (node.time, node.of, node.point))
+    }
+
+    /// All edges: from, to and the reason.
+    pub(crate) fn edges(&self) -> &[(u32, u32, EdgeKind)] {
+        &self.edges
     }
 
     /// Visits all points, in time linear in nodes and edges. Where edges form a cycle, the earliest
@@ -120,7 +134,7 @@ impl<P: Copy> Graph<P> {
         self.waiting.resize(count, 0);
         self.place.clear();
         self.place.resize(count, NONE);
-        for &(from, to) in &self.edges {
+        for &(from, to, _) in &self.edges {
             self.first[from as usize + 1] += 1;
             self.waiting[to as usize] += 1;
         }
@@ -130,7 +144,7 @@ impl<P: Copy> Graph<P> {
         self.targets.clear();
         self.targets.resize(self.edges.len(), 0);
         // From the last edge to the first, so that `first` ends as the begin of each range.
-        for &(from, to) in self.edges.iter().rev() {
+        for &(from, to, _) in self.edges.iter().rev() {
             let slot = &mut self.first[from as usize + 1];
             *slot -= 1;
             self.targets[*slot as usize] = to;
@@ -246,14 +260,14 @@ impl Cycles {
         }
         by_time.sort_by_key(|&node| (graph.nodes[node as usize].time, node));
         let mut first = vec![0u32; count + 2];
-        for &(_, to) in &graph.edges {
+        for &(_, to, _) in &graph.edges {
             first[to as usize + 2] += 1;
         }
         for at in 0..=count {
             first[at + 1] += first[at];
         }
         let mut sources = vec![0; graph.edges.len()];
-        for &(from, to) in &graph.edges {
+        for &(from, to, _) in &graph.edges {
             let slot = &mut first[to as usize + 1];
             sources[*slot as usize] = from;
             *slot += 1;

@@ -99,12 +99,13 @@ impl Graph {
         (order.len() == self.len()).then_some(order)
     }
 
-    /// The length of the longest path to each node; `None` if there is a cycle.
-    pub fn levels(&self) -> Option<Vec<u32>> {
+    /// The largest number of points on a path to each node; `None` if there is a cycle. Nodes below
+    /// `points` are points.
+    pub fn levels(&self, points: usize) -> Option<Vec<u32>> {
         let order = self.any_order()?;
         let mut levels = vec![0u32; self.len()];
         for node in order {
-            let next = levels[node as usize] + 1;
+            let next = levels[node as usize] + u32::from((node as usize) < points);
             for &to in self.next(node) {
                 levels[to as usize] = levels[to as usize].max(next);
             }
@@ -199,11 +200,16 @@ mod tests {
     fn orders_levels_and_components() {
         let edges = [(0, 1), (1, 2), (0, 3), (3, 2), (2, 4)];
         let graph = Graph::new(5, edges.into_iter());
-        assert_eq!(graph.levels(), Some(vec![0, 1, 2, 1, 3]));
+        assert_eq!(graph.levels(5), Some(vec![0, 1, 2, 1, 3]));
+        assert_eq!(
+            graph.levels(3),
+            Some(vec![0, 1, 2, 1, 3]),
+            "node 3 is a junction: 0, 1, 2 are on the way"
+        );
         assert_eq!(graph.schedule(|node| 10 - node), [0, 3, 1, 2, 4]);
         assert!(graph.knots().is_empty());
         let looped = Graph::new(6, edges.into_iter().chain([(4, 3), (5, 5)]));
-        assert_eq!((looped.levels(), looped.knots()), (None, vec![vec![2, 3, 4]]));
+        assert_eq!((looped.levels(6), looped.knots()), (None, vec![vec![2, 3, 4]]));
         assert_eq!(looped.turned().next(2), [1, 3]);
         assert_eq!(positions(&[2, 0, 1]), [1, 2, 0]);
     }

@@ -1,4 +1,4 @@
-//! Collects events from readers.
+//! Collects a recording: spans and log records, and the system calls of threads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,20 +10,25 @@ use astracer_model::problem::{Place, Problem, Problems};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Span, SpanKind};
 use astracer_model::{EventFormat, Format, LogFormat};
+use astracer_recording::Recording;
 use astracer_recording::intern::Interner;
+use astracer_recording::origin::THREADS;
+use astracer_recording::recording::{self, Keep, KeepPoints};
 use rapidhash::fast::RandomState;
 
-use crate::placing::{self, Known, Pending};
+use crate::placing::{self, Known};
 use crate::points::{Events, NONE, Placed, Row, SpanRow};
 use crate::spans::{self, Ties};
-use crate::threads::{Origin, Threads, or_local};
+use crate::threads::{LOCAL, Origin, Threads, group_of, provisional};
 use crate::written::{self, Joins, LogRow, UNREAD, Written};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// A sink that collects events.
-#[derive(Default)]
+/// A sink that collects spans, log records and events.
+#[derive(Debug)]
 pub struct Intake<'i> {
+    /// Collects spans and log records.
+    recording: recording::Intake<'i>,
     events: Events,
     /// The name of the host that the user gives to the files.
     host: String,
@@ -33,34 +38,22 @@ pub struct Intake<'i> {
     /// The files that log records were written to, by [`Written::path`].
     paths: Interner,
     written: Vec<Written>,
-    records: Vec<LogRow>,
     threads: Threads,
-    spans: Vec<Pending>,
-    names: Interner,
     /// Spans of event files, by their ids.
     span_events: Map<(u32, TraceId, SpanId), u32>,
     channels: Map<Channel<'static>, u32>,
-    problems: Problems,
     skipped: Vec<(Arc<str>, String)>,
     left_out: BTreeMap<&'static str, u64>,
-    stop: Option<Box<dyn Fn() -> bool + 'i>>,
-    progress: Option<Box<dyn Fn(u64) + 'i>>,
 }
 
-impl std::fmt::Debug for Intake<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Intake").field("events", &self.events.len()).finish_non_exhaustive()
-    }
-}
-
-/// The events of all files, and what was wrong with them.
+/// A recording with the events of its threads.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Collected {
-    /// The events.
+    /// The spans and log records.
+    pub recording: Recording,
+    /// All points.
     pub events: Events,
-    /// The problems of the input.
-    pub problems: Problems,
     /// Files that were not read, with the reason.
     pub skipped: Vec<(Arc<str>, String)>,
     /// Parts of event files that made no event, counted by reason.
@@ -70,120 +63,92 @@ pub struct Collected {
     pub(crate) ties: Ties,
 }
 
+impl Collected {
+    /// The problems of the input.
+    pub fn problems(&self) -> &Problems {
+        self.recording.problems()
+    }
+}
+
+/// The parts of a recording from which points are made.
+pub fn keep() -> Keep {
+    let wants = Arc::new(|_: &str, _: Option<(&str, u32)>| true);
+    let points = KeepPoints { fields: Vec::new(), own_fields: Vec::new(), wants, lines: false };
+    let own_labels = THREADS.map(str::to_owned).to_vec();
+    Keep { records: true, origins: true, own_labels, points: Some(points), ..Keep::default() }
+}
+
 impl<'i> Intake<'i> {
     /// An empty intake that keeps up to `examples` problems of each kind.
     pub fn new(examples: usize) -> Self {
-        Self { problems: Problems::with_examples(examples), ..Self::default() }
+        Self::of(recording::Intake::new(keep()).examples(examples))
+    }
+
+    /// An intake whose spans and log records go to `recording`, which keeps at least what [`keep`]
+    /// names.
+    pub fn of(recording: recording::Intake<'i>) -> Self {
+        Self {
+            recording,
+            events: Events::default(),
+            host: String::new(),
+            origins: Vec::new(),
+            is_repeated: false,
+            paths: Interner::default(),
+            written: Vec::new(),
+            threads: Threads::default(),
+            span_events: Map::default(),
+            channels: Map::default(),
+            skipped: Vec::new(),
+            left_out: BTreeMap::new(),
+        }
     }
 
     /// Lets `stop` end the reading.
     #[must_use]
     pub fn stop_when(mut self, stop: impl Fn() -> bool + 'i) -> Self {
-        self.stop = Some(Box::new(stop));
+        self.recording = self.recording.stop_when(stop);
         self
     }
 
     /// Reports bytes that were read.
     #[must_use]
-    pub fn progress_to(mut self, progress: impl Fn(u64) + 'i) -> Self {
-        self.progress = Some(Box::new(progress));
+    pub fn progress_to(mut self, progress: impl FnMut(u64) + 'i) -> Self {
+        self.recording = self.recording.progress_to(progress);
         self
     }
 
     /// Sets the host of the files that follow; empty if it is unknown.
     pub fn set_host(&mut self, host: &str) {
         host.clone_into(&mut self.host);
+        self.recording.set_host(host);
     }
 
-    /// The events, in an order that does not depend on the files'.
-    pub fn finish(mut self) -> Collected {
-        let mut joins = self.join();
-        let Self { mut events, problems, skipped, left_out, origins, .. } = self;
-        own_starts(&mut events.rows, &origins);
-        let mut seen = HashSet::with_capacity_and_hasher(events.rows.len(), RandomState::default());
-        let has_ids = |row: &Row| !origins[row.file as usize].is_ordered;
-        if events.rows.iter().all(|row| has_ids(row) && seen.insert(row.id)) {
-            events.rows.sort_unstable_by_key(|row| row.id);
-        } else {
-            let files = std::mem::take(&mut events.files);
-            events.rows.sort_by(|a, b| {
-                (&files[a.file as usize], a.sequence).cmp(&(&files[b.file as usize], b.sequence))
-            });
-            events.files = files;
-            (0..).zip(&mut events.rows).for_each(|(id, row)| row.id = id);
-        }
-        // In files whose order counts, a clock that steps back does no harm.
-        let mut latest = vec![0; events.files.len()];
-        let mut by_sequence: Vec<u32> = (0..events.rows.len() as u32).collect();
-        by_sequence.sort_unstable_by_key(|&at| (events.rows[at as usize].sequence, at));
-        for at in by_sequence {
-            let row = &mut events.rows[at as usize];
-            if origins[row.file as usize].is_ordered {
-                let latest = &mut latest[row.file as usize];
-                *latest = row.time.max(*latest);
-                row.rank = *latest;
-            }
-            if let Some(&(_, count)) =
-                events.clock_parts.get(row.clock.0 as usize).filter(|_| row.clock.1 > 0)
-            {
-                // Its own part comes first.
-                row.rank = count;
-            }
-        }
-        let ties = spans::tie(&mut events, &mut joins);
-        Collected { events, problems, skipped, left_out, joins, ties }
-    }
-
-    /// Joins log records to the calls that wrote them, and makes events of all others.
-    fn join(&mut self) -> Joins {
-        let (mut records, mut written) =
-            (std::mem::take(&mut self.records), std::mem::take(&mut self.written));
-        let files: Vec<Arc<str>> = self.events.files.clone();
-        let mut found = written::join(&mut self.events, &mut records, &mut written, &self.paths);
-        let writes = self.events.rows.len();
-        self.events.rows.retain(|row| row.channel != UNREAD);
-        let unread = (writes - self.events.rows.len()) as u64;
+    /// The points, in an order that does not depend on the files'.
+    pub fn finish(self) -> Collected {
+        let Self { recording, mut events, origins, paths, mut written, mut threads, skipped, .. } = self;
+        let mut left_out = self.left_out;
+        let mut recording = recording.finish();
+        let hosts: Map<&str, String> = origins
+            .iter()
+            .zip(&events.files)
+            .map(|(origin, file)| {
+                let host = recording.host_of_file(file).unwrap_or(LOCAL);
+                (&*origin.group, host.to_owned())
+            })
+            .collect();
+        threads.rename_hosts(&mut events, |host| group_of(host).and_then(|group| hosts.get(group).cloned()));
+        let mut joins = log_records(&mut events, &mut threads, &mut recording, &paths, &mut written);
+        let unread = events.rows.len();
+        events.rows.retain(|row| row.channel != UNREAD);
+        let unread = (unread - events.rows.len()) as u64;
         if unread > 0 {
-            *self.left_out.entry("a write to a file that is no log here").or_insert(0) += unread;
+            *left_out.entry("a write to a file that is no log here").or_insert(0) += unread;
         }
-        let known = Known::new(&self.events);
-        self.events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
-        for record in &records {
-            let origin = self.origins[record.file as usize].clone();
-            // A log without threads is one thread.
-            let name = if record.thread.is_empty() { &origin.process } else { &*record.thread };
-            let host = if !origin.host.is_empty() { &*origin.host } else { &*record.host };
-            let mut row = Row::new(EventKind::Log, record.time, &mut self.events.texts, "");
-            row.text = record.text;
-            (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
-            let name = format!("{name}@{}", or_local(host));
-            row.ids = record.ids;
-            row.thread = self.thread(&name, &origin.process, or_local(host), &files[record.file as usize]);
-            row.chain = row.thread;
-            // On the line of a traced thread it is drawn, but not ordered by it.
-            let (process, host) = {
-                let process = self.events.threads[row.thread as usize].process;
-                (process, self.events.processes[process as usize].host)
-            };
-            if let Some(thread) = known.thread(&self.events, host, Some(process), &record.thread) {
-                row.thread = thread;
-                found.thread += 1;
-            }
-            self.events.rows.push(row);
-        }
-        let known = Known::new(&self.events);
-        let (spans, names) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.names));
-        placing::place(&mut self.events, &mut self.threads, &spans, &names, &self.origins, &known);
-        for (number, reason) in [
-            (found.before_first_write, "log records that no traced call wrote"),
-            (found.unknown_writes, "writes to a log whose text is not in it"),
-            (found.ambiguous_logs, "logs to which several traced paths fit"),
-        ] {
-            if number > 0 {
-                found.unjoined.insert(reason, number);
-            }
-        }
-        found
+        let known = Known::new(&events);
+        placing::place(&mut events, &mut threads, &recording, &known);
+        sort(&mut events, &origins);
+        let ties = spans::tie(&mut events, &mut joins);
+        Collected { recording, events, skipped, left_out, joins, ties }
     }
 
     fn file(&mut self, file: &Arc<str>) -> u32 {
@@ -195,18 +160,19 @@ impl<'i> Intake<'i> {
 
     fn open(&mut self, file: &Arc<str>, is_ordered: bool) {
         let known = self.events.files.iter().zip(&self.origins);
-        self.is_repeated = known.into_iter().any(|(name, origin)| name == file && origin.host == self.host);
+        self.is_repeated = known.into_iter().any(|(name, origin)| name == file && origin.given == self.host);
         if self.is_repeated {
             self.skipped.push((Arc::clone(file), "it was read before".to_owned()));
         }
-        let folder = file.rfind('/').map_or(0, |at| at + 1);
-        let stem = file[folder..].split('.').next().unwrap_or_default();
-        let stem = if stem.is_empty() { &file[folder..] } else { stem };
+        let process = process_of(file);
+        let group = format!("{}{process}", &file[..file.rfind('/').map_or(0, |at| at + 1)]);
+        let host = if self.host.is_empty() { provisional(&group) } else { self.host.clone() };
         self.events.files.push(Arc::clone(file));
         self.origins.push(Origin {
-            host: self.host.clone(),
-            process: stem.to_owned(),
-            group: format!("{}{stem}", &file[..folder]),
+            given: self.host.clone(),
+            host,
+            process: process.to_owned(),
+            group,
             is_ordered,
             has_clocks: false,
         });
@@ -234,8 +200,6 @@ impl<'i> Intake<'i> {
                 id,
                 parents: (first, events.parents.len() as u32),
                 kind: SpanKind::Unspecified,
-                follows: false,
-                shared: false,
                 start: NONE,
                 end: NONE,
                 thread,
@@ -256,6 +220,127 @@ impl<'i> Intake<'i> {
             channels.len() as u32 - 1
         })
     }
+}
+
+/// Makes points of log records: of those that a traced call wrote, at the call, and of all others on
+/// their own threads.
+fn log_records(
+    events: &mut Events,
+    threads: &mut Threads,
+    recording: &mut Recording,
+    paths: &Interner,
+    written: &mut [Written],
+) -> Joins {
+    // The texts of records come first, because there are more of them.
+    let calls = std::mem::replace(&mut events.texts, recording.take_log_texts());
+    let before = events.texts.len() as u64;
+    events.texts.extend_from_slice(&calls);
+    drop(calls);
+    events.rows.iter_mut().for_each(|row| row.text.0 += before);
+    let mut files: Map<Arc<str>, u32> = Map::default();
+    let mut records: Vec<LogRow> = Vec::with_capacity(recording.logs().len());
+    for log in recording.logs() {
+        let place = log.place();
+        let number = files.entry(place.file).or_insert_with_key(|file| events.file_number(file));
+        let (trace, span) = log.ids();
+        let ids = (events.ids.len() as u32, u16::from(span != SpanId::ZERO));
+        events.ids.extend((span != SpanId::ZERO).then_some((trace, span)));
+        let host = recording.hosts().name(log.origin().host);
+        records.push(LogRow {
+            file: *number,
+            line: place.line,
+            time: log.time().map_or(u64::MAX, |time| time.0),
+            text: log.text_place(),
+            thread: log.thread().into(),
+            host: host.into(),
+            ids,
+        });
+    }
+    records.sort_by_key(|record| (record.file, record.line));
+    // A record without a time belongs to the one before it.
+    for at in 0..records.len() {
+        if records[at].time == u64::MAX {
+            let before = at.checked_sub(1).map(|before| &records[before]);
+            let before = before.filter(|before| before.file == records[at].file);
+            records[at].time = before.map_or(0, |before| before.time);
+        }
+    }
+    let mut found = written::join(events, &mut records, written, paths);
+    let known = Known::new(events);
+    events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
+    for record in &records {
+        let file = Arc::clone(&events.files[record.file as usize]);
+        let process = process_of(&file);
+        // A log without threads is one thread.
+        let name = if record.thread.is_empty() { process } else { &*record.thread };
+        let host = if record.host.is_empty() { LOCAL } else { &*record.host };
+        let mut row = Row::new(EventKind::Log, record.time, &mut events.texts, "");
+        row.text = record.text;
+        (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
+        row.ids = record.ids;
+        row.thread = threads.thread(events, &format!("{name}@{host}"), process, host, &file);
+        row.chain = row.thread;
+        // On the line of a traced thread it is drawn, but not ordered by it.
+        let (process, host) = {
+            let process = events.threads[row.thread as usize].process;
+            (process, events.processes[process as usize].host)
+        };
+        if let Some(thread) = known.thread(events, host, Some(process), &record.thread) {
+            row.thread = thread;
+            found.thread += 1;
+        }
+        events.rows.push(row);
+    }
+    for (number, reason) in [
+        (found.before_first_write, "log records that no traced call wrote"),
+        (found.unknown_writes, "writes to a log whose text is not in it"),
+        (found.ambiguous_logs, "logs to which several traced paths fit"),
+    ] {
+        if number > 0 {
+            found.unjoined.insert(reason, number);
+        }
+    }
+    found
+}
+
+/// Numbers the points in an order that does not depend on the files'.
+fn sort(events: &mut Events, origins: &[Origin]) {
+    own_starts(&mut events.rows, origins);
+    let mut seen = HashSet::with_capacity_and_hasher(events.rows.len(), RandomState::default());
+    let is_ordered = |row: &Row| origins.get(row.file as usize).is_none_or(|origin| origin.is_ordered);
+    if events.rows.iter().all(|row| !is_ordered(row) && seen.insert(row.id)) {
+        events.rows.sort_unstable_by_key(|row| row.id);
+    } else {
+        let files = std::mem::take(&mut events.files);
+        events.rows.sort_by(|a, b| {
+            (&files[a.file as usize], a.sequence).cmp(&(&files[b.file as usize], b.sequence))
+        });
+        events.files = files;
+        (0..).zip(&mut events.rows).for_each(|(id, row)| row.id = id);
+    }
+    // In files whose order counts, a clock that steps back does no harm.
+    let mut latest = vec![0; events.files.len()];
+    let mut by_sequence: Vec<u32> = (0..events.rows.len() as u32).collect();
+    by_sequence.sort_unstable_by_key(|&at| (events.rows[at as usize].sequence, at));
+    for at in by_sequence {
+        let row = &mut events.rows[at as usize];
+        if is_ordered(row) {
+            let latest = &mut latest[row.file as usize];
+            *latest = row.time.max(*latest);
+            row.rank = *latest;
+        }
+        if let Some(&(_, count)) = events.clock_parts.get(row.clock.0 as usize).filter(|_| row.clock.1 > 0) {
+            // Its own part comes first.
+            row.rank = count;
+        }
+    }
+}
+
+/// The name of a file without folder and endings, which names the process that wrote it.
+fn process_of(file: &str) -> &str {
+    let name = &file[file.rfind('/').map_or(0, |at| at + 1)..];
+    let stem = name.split('.').next().unwrap_or_default();
+    if stem.is_empty() { name } else { stem }
 }
 
 /// With one file a thread, a child's file begins with a start, and its parent's file has the start
@@ -282,20 +367,20 @@ fn own_starts(rows: &mut Vec<Row>, origins: &[Origin]) {
 }
 
 impl Sink for Intake<'_> {
-    fn file(&mut self, file: &Arc<str>, _: Format) {
+    fn file(&mut self, file: &Arc<str>, format: Format) {
         self.open(file, true);
+        self.recording.file(file, format);
     }
 
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
-        let file = Intake::file(self, &record.place.file);
-        if self.is_repeated {
-            return;
+        Intake::file(self, &record.place.file);
+        if !self.is_repeated {
+            self.recording.span(span, record);
         }
-        let place = (file, record.place.line);
-        match Pending::of(&span, place, &mut self.names, &mut self.events.texts) {
-            Some(span) => self.spans.push(span),
-            None => self.left_out("a span without a start", record.place),
-        }
+    }
+
+    fn document(&mut self) {
+        self.recording.document();
     }
 
     fn wants_events(&self) -> bool {
@@ -304,6 +389,7 @@ impl Sink for Intake<'_> {
 
     fn event_file(&mut self, file: &Arc<str>, format: EventFormat) {
         self.open(file, format != EventFormat::FalconJson);
+        self.recording.beside(file);
         if let Some(origin) = self.origins.last_mut() {
             origin.has_clocks = format == EventFormat::VectorClocks;
         }
@@ -313,32 +399,16 @@ impl Sink for Intake<'_> {
         true
     }
 
-    fn log_file(&mut self, file: &Arc<str>, _: LogFormat) {
+    fn log_file(&mut self, file: &Arc<str>, format: LogFormat) {
         self.open(file, true);
+        self.recording.log_file(file, format);
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
-        let file = Intake::file(self, &record.place.file);
-        if self.is_repeated {
-            return;
+        Intake::file(self, &record.place.file);
+        if !self.is_repeated {
+            self.recording.log(log, record);
         }
-        let has_ids = log.span_id != SpanId::ZERO;
-        let ids = self.ids(has_ids.then_some((log.trace_id, log.span_id)));
-        let text = String::from_utf8_lossy(record.bytes);
-        let text = Row::new(EventKind::Log, 0, &mut self.events.texts, &text).text;
-        // A record without a time belongs to the one before it.
-        let before = self.records.last().filter(|before| before.file == file).map_or(0, |before| before.time);
-        let named = |key: &str| log.resource.attributes.iter().find(|own| own.key == key)?.value.as_str();
-        let host = named("host.name").or(named("k8s.pod.name")).unwrap_or_default();
-        self.records.push(LogRow {
-            file,
-            line: record.place.line,
-            time: log.when().map_or(before, |time| time.0),
-            text,
-            thread: (&*log.thread).into(),
-            host: host.into(),
-            ids,
-        });
     }
 
     fn event(&mut self, event: Event<'_>, record: Record<'_>) {
@@ -351,7 +421,7 @@ impl Sink for Intake<'_> {
         (row.line, row.sequence, row.bytes) = (record.place.line, event.sequence, event.bytes);
         let origin = self.origins[row.file as usize].clone();
         if origin.has_clocks {
-            let host = or_local(&origin.host);
+            let host = &*origin.host;
             let mut known = |name: &str| self.thread(&format!("{name}@{host}"), name, host, "");
             row.thread = known(&event.thread);
             let mut clock: Vec<(u32, u64)> =
@@ -364,7 +434,7 @@ impl Sink for Intake<'_> {
             row.clock = (self.events.clock_parts.len() as u32, clock.len() as u16);
             self.events.clock_parts.extend(clock);
         } else if origin.is_ordered {
-            let host = or_local(&origin.host);
+            let host = &*origin.host;
             let name = |thread: &str| format!("{thread}@{host}");
             row.thread = self.thread(&name(&event.thread), &origin.process, host, &origin.group);
             if !event.child.is_empty() {
@@ -403,7 +473,7 @@ impl Sink for Intake<'_> {
     }
 
     fn problem(&mut self, problem: Problem) {
-        self.problems.push(problem);
+        self.recording.problem(problem);
     }
 
     fn skipped(&mut self, file: &Arc<str>, reason: &str) {
@@ -411,10 +481,10 @@ impl Sink for Intake<'_> {
     }
 
     fn progress(&mut self, bytes: u64) {
-        self.progress.iter().for_each(|progress| progress(bytes));
+        self.recording.progress(bytes);
     }
 
     fn stopped(&self) -> bool {
-        self.stop.as_ref().is_some_and(|stop| stop())
+        self.recording.stopped()
     }
 }

@@ -14,6 +14,7 @@ pub mod intake;
 mod placing;
 pub mod points;
 pub mod rules;
+pub mod shifts;
 mod spans;
 pub mod spot;
 mod streams;

@@ -3,80 +3,19 @@
 
 use std::collections::HashMap;
 
+use astracer_model::Format;
 use astracer_model::event::EventKind;
-use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::span::{Span, SpanKind};
-use astracer_model::value::Value;
-use astracer_recording::intern::{Interner, Symbol};
+use astracer_model::ids::TraceId;
+use astracer_recording::Recording;
+use astracer_recording::intern::Symbol;
+use astracer_recording::origin::THREADS;
+use astracer_recording::recording::SpanView;
+use astracer_recording::stem::stem;
 use rapidhash::fast::RandomState;
 
 use crate::points::{Events, NONE, Placed, Row, SpanRow};
-use crate::threads::{Origin, Threads, or_local};
-
-/// A span until all files are read.
-#[derive(Clone, Debug)]
-pub(crate) struct Pending {
-    file: u32,
-    line: u64,
-    trace: TraceId,
-    id: SpanId,
-    parents: Box<[SpanId]>,
-    kind: SpanKind,
-    follows: bool,
-    shared: bool,
-    start: u64,
-    end: Option<u64>,
-    text: (u64, u32),
-    service: Symbol,
-    host: Symbol,
-    /// The thread's number and name; the process's number. Empty if unknown.
-    threads: [Symbol; 2],
-    pid: Symbol,
-}
-
-impl Pending {
-    /// Keeps what an order needs of a span; `None` without a start.
-    pub(crate) fn of(
-        span: &Span<'_>,
-        (file, line): (u32, u64),
-        names: &mut Interner,
-        texts: &mut Vec<u8>,
-    ) -> Option<Self> {
-        let start = span.start?.0;
-        let own = |key: &str| span.attributes.iter().find(|own| own.key == key).map(|own| shown(&own.value));
-        let of_process = |key: &str| {
-            let found = span.resource.attributes.iter().find(|own| own.key == key);
-            found.map(|found| shown(&found.value)).unwrap_or_default()
-        };
-        let host = [of_process("host.name"), of_process("k8s.pod.name")];
-        let host = host.iter().find(|host| !host.is_empty()).map_or("", |host| host);
-        Some(Self {
-            file,
-            line,
-            trace: span.trace_id,
-            id: span.span_id,
-            parents: span.parents.to_vec().into(),
-            kind: span.kind,
-            follows: span.follows,
-            shared: span.shared,
-            start,
-            end: span.end.map(|end| end.0),
-            text: Row::new(EventKind::SpanStart, 0, texts, &span.name).text,
-            service: names.intern(span.resource.service_name()),
-            host: names.intern(host),
-            threads: ["thread.id", "thread.name"].map(|key| names.intern(&own(key).unwrap_or_default())),
-            pid: names.intern(&of_process("process.pid")),
-        })
-    }
-}
-
-fn shown(value: &Value<'_>) -> String {
-    match value {
-        Value::String(text) => text.to_string(),
-        Value::Int(number) => number.to_string(),
-        _ => String::new(),
-    }
-}
+use crate::shifts;
+use crate::threads::{LOCAL, Threads};
 
 /// The threads and processes that other files than those of spans tell of.
 pub(crate) struct Known {
@@ -123,62 +62,124 @@ impl Known {
     }
 }
 
-/// Makes events of all spans.
-pub(crate) fn place(
-    events: &mut Events,
-    threads: &mut Threads,
-    pending: &[Pending],
-    names: &Interner,
-    origins: &[Origin],
-    known: &Known,
-) {
-    for (number, span) in (0..).zip(pending) {
-        let origin = &origins[span.file as usize];
-        let host = if origin.host.is_empty() { names.name(span.host) } else { &origin.host };
-        let host = or_local(host);
-        let host_number = threads.host(events, host);
-        let service = names.name(span.service);
-        let of_pid = known.thread(events, host_number, None, names.name(span.pid));
-        let process = of_pid.map(|thread| events.threads[thread as usize].process);
-        let process = process
-            .or_else(|| known.process(host_number, service))
-            .or_else(|| known.process(host_number, &origin.process));
-        let name = if service.is_empty() { &origin.process } else { service };
-        let of_name = span.threads.iter().find_map(|&thread| {
-            known.thread(events, host_number, process, names.name(thread)).filter(|_| process.is_some())
-        });
-        let (thread, placed) = match (of_name, process) {
-            (Some(thread), _) => (thread, Placed::Thread),
-            (None, Some(process)) => {
-                let name = &events.processes[process as usize].name.clone();
-                (beside(events, threads, name, host), Placed::Process)
-            }
-            (None, None) => (beside(events, threads, name, host), Placed::Nowhere),
-        };
+/// The sequence numbers of one span's points: its start, its events, and last its end.
+const POINTS: u64 = 1 << 20;
+
+/// The number of an event among its span's, by the sequence of its point.
+pub(crate) fn event_number(row: &Row) -> u64 {
+    row.sequence % POINTS - 1
+}
+
+/// Makes points of all spans of a recording, in the order of the input.
+pub(crate) fn place(events: &mut Events, threads: &mut Threads, recording: &Recording, known: &Known) {
+    let mut spans: Vec<SpanView<'_>> = recording.traces().flat_map(|trace| trace.spans()).collect();
+    spans.sort_unstable_by_key(|span| span.index());
+    let mut names: HashMap<Symbol, (u64, u32), RandomState> = HashMap::default();
+    let mut event_names: HashMap<Symbol, (u64, u32), RandomState> = HashMap::default();
+    let mut files: HashMap<&str, u32, RandomState> = HashMap::default();
+    let text = |texts: &mut Vec<u8>, text: &str| Row::new(EventKind::SpanStart, 0, texts, text).text;
+    let traces = traces_of(recording);
+    for span in spans {
+        let file = *files.entry(span.file()).or_insert_with(|| events.file_number(span.file()));
+        let (thread, placed) = placed(events, threads, recording, known, span);
         let own = events.spans.len() as u32;
         let first = events.parents.len() as u32;
-        events.parents.extend_from_slice(&span.parents);
+        events.parents.extend(span.parent_ids());
+        events.span_of_index.resize(span.index() as usize, NONE);
+        events.span_of_index.push(own);
         events.spans.push(SpanRow {
-            trace: span.trace,
-            id: span.id,
+            trace: traces[span.index() as usize],
+            id: span.id(),
             parents: (first, events.parents.len() as u32),
-            kind: span.kind,
-            follows: span.follows,
-            shared: span.shared,
+            kind: span.kind(),
             start: NONE,
             end: NONE,
             thread,
             placed,
             by_bytes: false,
         });
-        let ends = [(EventKind::SpanStart, Some(span.start)), (EventKind::SpanEnd, span.end)];
-        for (part, (kind, time)) in (0..).zip(ends) {
-            let Some(time) = time else { continue };
-            let mut row = Row::new(kind, time, &mut events.texts, "");
-            (row.text, row.file, row.line) = (span.text, span.file, span.line);
-            (row.sequence, row.thread, row.span) = (number * 2 + part, thread, own);
+        let name = *names.entry(span.name_symbol()).or_insert_with(|| text(&mut events.texts, span.name()));
+        let mut push = |texts: &mut Vec<u8>, kind, time, name, number: u64| {
+            let mut row = Row::new(kind, time, texts, "");
+            (row.text, row.file, row.line) = (name, file, span.line());
+            row.sequence = u64::from(span.index()) * POINTS + number.min(POINTS - 1);
+            (row.thread, row.span) = (thread, own);
             events.rows.push(row);
+        };
+        push(&mut events.texts, EventKind::SpanStart, span.start().0, name, 0);
+        for (number, event) in (1..).zip(span.events()) {
+            let name = event_names.entry(event.name_symbol);
+            let name = *name.or_insert_with(|| text(&mut events.texts, event.name));
+            push(&mut events.texts, EventKind::SpanEvent, event.time.0, name, number);
         }
+        // An X-Trace report is one point.
+        if let Some(end) = span.end().filter(|_| span.format() != Some(Format::XTraceJson)) {
+            push(&mut events.texts, EventKind::SpanEnd, end.0, name, POINTS - 1);
+        }
+    }
+}
+
+/// The trace of each span, by its index.
+fn traces_of(recording: &Recording) -> Vec<TraceId> {
+    let mut traces = Vec::new();
+    for trace in recording.traces() {
+        for span in trace.spans() {
+            let at = span.index() as usize;
+            if traces.len() <= at {
+                traces.resize(at + 1, TraceId::ZERO);
+            }
+            traces[at] = trace.id();
+        }
+    }
+    traces
+}
+
+/// The thread on whose line a span is drawn, and the evidence for it.
+fn placed(
+    events: &mut Events,
+    threads: &mut Threads,
+    recording: &Recording,
+    known: &Known,
+    span: SpanView<'_>,
+) -> (u32, Placed) {
+    let origin = span.origin();
+    let stem = stem(span.file());
+    let service = span.service();
+    let pid = recording.processes().name(origin.process);
+    let find = |events: &Events, host: u32| {
+        let of_pid = known.thread(events, host, None, pid);
+        let process = of_pid.map(|thread| events.threads[thread as usize].process);
+        process.or_else(|| known.process(host, service)).or_else(|| known.process(host, stem))
+    };
+    let (name, clock) = (recording.hosts().name(origin.host), recording.hosts().name(origin.clock));
+    let unknown;
+    let (host, name, process) = if name.is_empty() {
+        // A log or a strace of an unknown host, too, may be of the same process.
+        match threads.find_host(LOCAL).and_then(|host| Some((host, find(events, host)?))) {
+            Some((host, process)) => (host, LOCAL, Some(process)),
+            None => {
+                unknown = shifts::unknown(service);
+                (threads.host(events, &unknown, &unknown), &*unknown, None)
+            }
+        }
+    } else {
+        let host = threads.host(events, name, clock);
+        (host, name, find(events, host))
+    };
+    let label = |at: usize| {
+        let set = span.label_symbol()?;
+        recording.label_values(set).nth(at)?
+    };
+    let of_name = (0..THREADS.len())
+        .find_map(|at| known.thread(events, host, process, label(at)?).filter(|_| process.is_some()));
+    let own = if service.is_empty() { stem } else { service };
+    match (of_name, process) {
+        (Some(thread), _) => (thread, Placed::Thread),
+        (None, Some(process)) => {
+            let process = &events.processes[process as usize].name.clone();
+            (beside(events, threads, process, name), Placed::Process)
+        }
+        (None, None) => (beside(events, threads, own, name), Placed::Nowhere),
     }
 }
 

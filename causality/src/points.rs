@@ -81,8 +81,6 @@ pub struct SpanRow {
     pub(crate) parents: (u32, u32),
     /// The side of a call.
     pub kind: SpanKind,
-    pub(crate) follows: bool,
-    pub(crate) shared: bool,
     /// The event of its start.
     pub start: u32,
     /// The event of its end; [`NONE`] if it has none.
@@ -118,8 +116,12 @@ pub struct Events {
     pub(crate) rows: Vec<Row>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
-    /// A host is a clock.
     pub(crate) hosts: Vec<String>,
+    /// For each host the first one that shares its clock; mostly itself.
+    pub(crate) clocks: Vec<u32>,
+    /// The number of each span by its index in the recording; [`NONE`] for a span that was merged into
+    /// another.
+    pub(crate) span_of_index: Vec<u32>,
     pub(crate) channels: Vec<Channel<'static>>,
     pub(crate) files: Vec<Arc<str>>,
     pub(crate) texts: Vec<u8>,
@@ -188,7 +190,21 @@ impl Events {
         &self.processes
     }
 
-    /// The names of the hosts; each has its own clock.
+    /// The host whose clock stands for that of a point's host.
+    pub(crate) fn clock(&self, row: &Row) -> u32 {
+        self.clocks[self.process(row).host as usize]
+    }
+
+    /// The number of a file, which is added if it is new.
+    pub(crate) fn file_number(&mut self, file: &str) -> u32 {
+        let found = self.files.iter().rposition(|known| &**known == file);
+        found.unwrap_or_else(|| {
+            self.files.push(file.into());
+            self.files.len() - 1
+        }) as u32
+    }
+
+    /// The names of the hosts.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }

@@ -25,7 +25,9 @@ use astracer_model::span::SpanKind;
 use astracer_recording::recording::{SpanView, TraceView};
 use astracer_recording::stop::Pulse;
 
+use crate::edge::EdgeKind;
 use crate::flow::{Flow, Graph};
+use crate::shifts::Shifts;
 use crate::spot::{At, Spot};
 use crate::timeline::{Arrival, Chain, Happening};
 
@@ -55,9 +57,9 @@ pub trait Asked {
     fn point(&self, span: SpanView<'_>, spot: Spot) -> bool;
 }
 
-/// Brings the points of one trace after another in order. Keeps its memory between traces.
+/// The graph of one trace's points after another. Keeps its memory between traces.
 #[derive(Debug, Default)]
-pub struct Order<'r> {
+pub struct TraceGraph<'r> {
     options: Options,
     /// The spans that are visited or that connect these.
     spans: Vec<SpanView<'r>>,
@@ -71,10 +73,11 @@ pub struct Order<'r> {
     ends: Vec<u32>,
     arrivals: Vec<Arrival>,
     graph: Graph<At>,
+    outside: u64,
 }
 
-impl<'r> Order<'r> {
-    /// An order by these rules.
+impl<'r> TraceGraph<'r> {
+    /// A graph by these rules.
     pub fn new(options: Options) -> Self {
         Self { options, ..Self::default() }
     }
@@ -84,9 +87,37 @@ impl<'r> Order<'r> {
         &self.spans
     }
 
+    /// The number of calls to another host, in all traces that were read, whose span lies outside its
+    /// caller's by corrected clocks, although the caller waited for it.
+    pub fn outside(&self) -> u64 {
+        self.outside
+    }
+
+    /// The nodes of the trace that was read: their corrected times, the places of their spans in
+    /// [`Self::spans`], and their points; a junction has none.
+    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (u64, u32, Option<Spot>)> + '_ {
+        self.graph.nodes().map(|(time, span, point)| (time, span, point.map(|At { spot, .. }| spot)))
+    }
+
+    /// The edges between these nodes, with their reasons.
+    pub(crate) fn edges(&self) -> &[(u32, u32, EdgeKind)] {
+        self.graph.edges()
+    }
+
+    /// Parent and child of each call in the trace that was read, as places in [`Self::spans`].
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.calls.iter().map(|&(parent, child, _)| (parent, child))
+    }
+
     /// Derives the order of a trace's points that are asked for. Returns false if there are none,
     /// or if the work was stopped.
-    pub fn read(&mut self, trace: TraceView<'r>, asked: &impl Asked, pulse: &mut Pulse<'_>) -> bool {
+    pub fn read(
+        &mut self,
+        trace: TraceView<'r>,
+        shifts: &Shifts,
+        asked: &impl Asked,
+        pulse: &mut Pulse<'_>,
+    ) -> bool {
         self.spans.clear();
         self.numbers.clear();
         self.by_id.clear();
@@ -97,9 +128,9 @@ impl<'r> Order<'r> {
             return false;
         }
         if trace.root().format() == Some(Format::XTraceJson) {
-            self.read_reports(trace, asked);
+            self.read_reports(trace, shifts, asked);
         } else {
-            self.read_spans(trace, asked);
+            self.read_spans(trace, shifts, asked);
         }
         !pulse.stopped_after(self.spans.len())
     }
@@ -110,11 +141,11 @@ impl<'r> Order<'r> {
         self.graph.walk(flow, pulse)
     }
 
-    fn read_reports(&mut self, trace: TraceView<'r>, asked: &impl Asked) {
+    fn read_reports(&mut self, trace: TraceView<'r>, shifts: &Shifts, asked: &impl Asked) {
         self.spans.extend(trace.spans());
         self.find_ids(trace);
         for (number, &span) in (0u32..).zip(&self.spans) {
-            self.graph.node(span.start().0);
+            self.graph.node(number, shifts.start(span));
             if asked.span(span) && asked.point(span, Spot::Report) {
                 self.graph.set_point(number, At { span: number, spot: Spot::Report });
             }
@@ -125,7 +156,7 @@ impl<'r> Order<'r> {
             for id in span.parent_ids() {
                 let parent = self.by_id(id).and_then(|parent| self.numbers.get(&parent.index()).copied());
                 match parent.filter(|&parent| parent != number) {
-                    Some(parent) => self.graph.edge(parent, number),
+                    Some(parent) => self.graph.edge(parent, number, EdgeKind::Report),
                     None => is_lost = true,
                 }
                 has_edge |= parent.is_some();
@@ -146,7 +177,7 @@ impl<'r> Order<'r> {
         self.by_id.get(at).filter(|&&(own, _)| own == id).map(|&(_, span)| span)
     }
 
-    fn read_spans(&mut self, trace: TraceView<'r>, asked: &impl Asked) {
+    fn read_spans(&mut self, trace: TraceView<'r>, shifts: &Shifts, asked: &impl Asked) {
         // A span with several parents connects these, even if no point of its own is visited.
         let connects = |span: SpanView<'_>| span.parent_ids().nth(1).is_some() || !span.links().is_empty();
         if trace.spans().any(connects) {
@@ -162,7 +193,7 @@ impl<'r> Order<'r> {
             at += 1;
         }
         for (number, &span) in (0u32..).zip(&self.spans) {
-            self.graph.node(span.start().0);
+            self.graph.node(number, shifts.start(span));
             if span.parent().is_none() && span.parent_ids().next().is_some() {
                 self.graph.set_lost(number);
             }
@@ -175,13 +206,14 @@ impl<'r> Order<'r> {
         let mut first = 0;
         for number in 0..self.spans.len() as u32 {
             let calls = self.calls[first..].partition_point(|&(parent, ..)| parent <= number);
-            self.happen(number, first..first + calls, asked);
-            self.chain(number, asked);
+            self.happen(number, first..first + calls, shifts, asked);
+            self.chain(number, shifts, asked);
             first += calls;
         }
         for arrival in &self.arrivals {
             let from = if arrival.by_start { arrival.child } else { self.ends[arrival.child as usize] };
-            self.graph.edge(from, arrival.to);
+            let kind = if arrival.by_start { EdgeKind::Began } else { EdgeKind::Return };
+            self.graph.edge(from, arrival.to, kind);
         }
     }
 
@@ -225,17 +257,18 @@ impl<'r> Order<'r> {
     }
 
     /// Collects the happenings in a span by time.
-    fn happen(&mut self, number: u32, calls: std::ops::Range<usize>, asked: &impl Asked) {
+    fn happen(&mut self, number: u32, calls: std::ops::Range<usize>, shifts: &Shifts, asked: &impl Asked) {
         self.happenings.clear();
         let span = self.spans[number as usize];
-        let start = span.start().0;
-        let end = span.end().map_or(u64::MAX, |end| end.0.max(start));
+        let start = shifts.start(span);
+        let end = shifts.end(span).map_or(u64::MAX, |end| end.max(start));
         for &(_, child, is_free) in &self.calls[calls] {
             let view = self.spans[child as usize];
-            let begin = view.start().0.max(start);
-            let last = view.end().map(|end| end.0.max(view.start().0));
+            let own_start = shifts.start(view);
+            let begin = own_start.max(start);
+            let last = shifts.end(view).map(|end| end.max(own_start));
             let is_message = view.kind() == SpanKind::Consumer && span.kind() == SpanKind::Producer;
-            let is_remote = view.host() != span.host() || view.service_symbol() != span.service_symbol();
+            let is_remote = is_remote(span, view);
             let is_bound = !is_free && !is_message && (self.options.remote_returns || !is_remote);
             let within = last.filter(|&last| is_bound && last <= end);
             let has_length = view.end() != Some(view.start());
@@ -250,6 +283,9 @@ impl<'r> Order<'r> {
                 None => Happening::Through(child, false),
             };
             let outlives = is_bound && is_remote && within.is_none() && span.end().is_some();
+            // It cannot have run before its caller began.
+            let is_early = is_bound && is_remote && own_start < start;
+            self.outside += u64::from(outlives || is_early);
             if outlives {
                 self.happenings.push((end, Happening::Begun(child)));
             }
@@ -259,7 +295,8 @@ impl<'r> Order<'r> {
         if asked.span(span) {
             for (event, view) in (0u32..).zip(span.events()) {
                 if asked.point(span, Spot::Event(event)) {
-                    self.happenings.push((view.time.0.clamp(start, end), Happening::Event(event)));
+                    let time = shifts.corrected(span, view.time.0);
+                    self.happenings.push((time.clamp(start, end), Happening::Event(event)));
                 }
             }
         }
@@ -281,12 +318,12 @@ impl<'r> Order<'r> {
     }
 
     /// Writes the happenings in a span into the graph.
-    fn chain(&mut self, number: u32, asked: &impl Asked) {
+    fn chain(&mut self, number: u32, shifts: &Shifts, asked: &impl Asked) {
         let span = self.spans[number as usize];
         let is_asked = asked.span(span);
         let mut chain = Chain::new(&mut self.graph, &mut self.arrivals, &mut self.begun_at, number);
         if is_asked && asked.point(span, Spot::Start) {
-            chain.point(Spot::Start, span.start().0);
+            chain.point(Spot::Start, shifts.start(span));
         }
         let mut end = number;
         for &(time, happening) in &self.happenings {
@@ -312,4 +349,10 @@ impl<'r> Order<'r> {
         drop(chain);
         self.ends.push(end);
     }
+}
+
+/// Whether two spans ran in different processes, as far as hosts and services show it.
+pub fn is_remote(one: SpanView<'_>, other: SpanView<'_>) -> bool {
+    let of = |span: SpanView<'_>| (span.origin().host, span.service_symbol());
+    of(one) != of(other)
 }

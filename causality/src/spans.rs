@@ -1,37 +1,36 @@
-//! Ties spans to their parents, and messages and log records to spans, by the ids that they carry.
+//! Ties messages and log records to spans by the ids that they carry, and the spans of event files
+//! to their parents.
 
 use std::collections::BTreeMap;
 
 use astracer_model::event::EventKind;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::span::SpanKind;
 
 use crate::edge::{Edge, EdgeKind};
-use crate::points::{Events, NONE, Placed, Row};
+use crate::points::{Events, NONE, Placed, Row, SpanRow};
 use crate::written::Joins;
 
-/// Events that belong together by ids.
+/// Points that belong together by ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ties {
-    /// Constraints between spans, their sends and their records.
     pub(crate) edges: Vec<Edge>,
-    /// The end of a server's span, and that of the client's that waited for it.
-    pub(crate) pairs: Vec<(u32, u32)>,
 }
 
-/// Spans by their ids.
-struct ById(Vec<(TraceId, SpanId, u32)>);
+/// Spans by their ids. Short trace ids are the low half of long ones.
+struct ById(Vec<(u64, SpanId, u32)>);
 
 impl ById {
     fn new(events: &Events) -> Self {
-        let mut all: Vec<_> = (0..).zip(&events.spans).map(|(at, span)| (span.trace, span.id, at)).collect();
+        let key = |(at, span): (u32, &SpanRow)| (span.trace.0 as u64, span.id, at);
+        let mut all: Vec<_> = (0..).zip(&events.spans).map(key).collect();
         all.sort_unstable();
         Self(all)
     }
 
     fn find(&self, trace: TraceId, id: SpanId) -> impl Iterator<Item = u32> + '_ {
-        let from = self.0.partition_point(|own| (own.0, own.1) < (trace, id));
-        self.0[from..].iter().take_while(move |own| (own.0, own.1) == (trace, id)).map(|own| own.2)
+        let key = (trace.0 as u64, id);
+        let from = self.0.partition_point(|own| (own.0, own.1) < key);
+        self.0[from..].iter().take_while(move |own| (own.0, own.1) == key).map(|own| own.2)
     }
 }
 
@@ -47,49 +46,43 @@ pub(crate) fn tie(events: &mut Events, joins: &mut Joins) -> Ties {
         }
     }
     let by_id = ById::new(events);
-    let process = |thread: u32| events.threads[thread as usize].process;
     let mut children: Vec<(u32, u32)> = Vec::new();
     for (at, span) in (0u32..).zip(&events.spans) {
-        if span.start == NONE {
-            continue;
-        }
-        if span.end != NONE {
-            ties.edges.push(Edge { kind: EdgeKind::Span, before: span.start, after: span.end });
-        }
-        let own_half = |other: &u32| {
-            let other = &events.spans[*other as usize];
-            span.shared && !other.shared
-        };
-        let half = by_id.find(span.trace, span.id).filter(|&other| other != at).find(own_half);
-        let parents = events.parents.get(span.parents.0 as usize..span.parents.1 as usize);
-        let parents = parents.unwrap_or_default().iter().filter_map(|&parent| {
-            let is_near = |other: &u32| process(events.spans[*other as usize].thread) == process(span.thread);
-            let all = || by_id.find(span.trace, parent).filter(|&other| other != at);
-            all().find(is_near).or_else(|| all().next())
-        });
-        let parents: Vec<u32> = match half {
-            Some(half) => vec![half],
-            None => parents.collect(),
-        };
-        for parent in parents {
-            let from = &events.spans[parent as usize];
-            if from.start != NONE {
-                ties.edges.push(Edge { kind: EdgeKind::Span, before: from.start, after: span.start });
-                children.push((parent, at));
-            }
-            let is_call = from.kind == SpanKind::Client && span.kind == SpanKind::Server && !span.follows;
-            if is_call && from.end != NONE && span.end != NONE {
-                ties.pairs.push((span.end, from.end));
-            }
+        for &parent in events.parents(span) {
+            children.extend(
+                by_id.find(span.trace, parent).filter(|&parent| parent != at).map(|parent| (parent, at)),
+            );
         }
     }
     children.sort_unstable();
+    // A recording's spans get their edges by rules; those of event files state only ids.
+    let is_recorded = recorded(events);
+    for &(parent, child) in children.iter().filter(|&&(_, child)| !is_recorded[child as usize]) {
+        let (before, after) = (events.spans[parent as usize].start, events.spans[child as usize].start);
+        ties.edges.extend(edge(EdgeKind::Call, before, after));
+    }
+    for (span, _) in events.spans.iter().zip(&is_recorded).filter(|(_, is_recorded)| !**is_recorded) {
+        ties.edges.extend(edge(EdgeKind::Span, span.start, span.end));
+    }
     let by_bytes = carried(events, &by_id, &children, &mut ties, joins);
     for at in by_bytes {
         events.spans[at as usize].by_bytes = true;
     }
     count(events, joins);
     ties
+}
+
+/// Which spans are those of a recording.
+fn recorded(events: &Events) -> Vec<bool> {
+    let mut is_recorded = vec![false; events.spans.len()];
+    for &span in events.span_of_index.iter().filter(|&&span| span != NONE) {
+        is_recorded[span as usize] = true;
+    }
+    is_recorded
+}
+
+fn edge(kind: EdgeKind, before: u32, after: u32) -> Option<Edge> {
+    (before != NONE && after != NONE).then_some(Edge { kind, before, after })
 }
 
 /// Ties messages and records. Returns the spans that messages carry.
@@ -121,10 +114,14 @@ fn carried(
             if number == 0 {
                 of_rows.push((index, span));
             }
-            let start = spans[span as usize].start;
-            let is_cause = row.kind != EventKind::Receive && start != NONE;
-            if is_cause {
-                ties.edges.push(Edge { kind: EdgeKind::Span, before: start, after: index });
+            let SpanRow { start, end, .. } = spans[span as usize];
+            if row.kind != EventKind::Receive {
+                ties.edges.extend(edge(EdgeKind::Id, start, index));
+            }
+            // What the span's own process wrote while it was open comes before its end.
+            let is_within = end != NONE && near(&span) && row.time <= events.rows[end as usize].time;
+            if row.kind == EventKind::Log && is_within {
+                ties.edges.extend(edge(EdgeKind::Id, index, end));
             }
             match row.kind {
                 EventKind::Log => joins.ids += 1,
@@ -157,7 +154,7 @@ fn count(events: &Events, joins: &mut Joins) {
             Placed::Thread => joins.thread += 1,
             Placed::Process if !span.by_bytes => joins.process += 1,
             Placed::Nowhere if !span.by_bytes => {
-                *unjoined.entry("spans of processes of which nothing else is known").or_insert(0) += 1;
+                *unjoined.entry("spans whose process has no log or strace here").or_insert(0) += 1;
             }
             _ => {}
         }
@@ -173,5 +170,5 @@ fn count(events: &Events, joins: &mut Joins) {
 
 /// True for events that the order of their thread does not concern.
 pub(crate) fn is_span(row: &Row) -> bool {
-    matches!(row.kind, EventKind::SpanStart | EventKind::SpanEnd)
+    matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd)
 }

@@ -17,7 +17,7 @@ pub enum Spot {
 /// A point of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct At {
-    /// The span's place in [`Order::spans`](super::Order::spans).
+    /// The span's place in [`TraceGraph::spans`](crate::rules::TraceGraph::spans).
     pub span: u32,
     /// Which of its points.
     pub spot: Spot,

@@ -14,6 +14,8 @@ pub(crate) struct Threads {
     threads: Map<(String, String), u32>,
     processes: Map<(u32, String), u32>,
     hosts: Map<String, u32>,
+    /// The first host with each clock.
+    clocks: Map<String, u32>,
 }
 
 impl Threads {
@@ -39,10 +41,10 @@ impl Threads {
             return found;
         }
         let host = if host.is_empty() { name.rsplit_once('@').map_or("", |(_, host)| host) } else { host };
-        let host = self.host(events, host);
+        let host = self.host(events, host, host);
         let process = self.process(events, host, process);
         events.threads.push(Thread { name: name.to_owned(), process });
-        let index = self.threads.len() as u32;
+        let index = events.threads.len() as u32 - 1;
         self.threads.insert(key, index);
         index
     }
@@ -56,22 +58,60 @@ impl Threads {
         })
     }
 
-    /// The number of a host.
-    pub(crate) fn host(&mut self, events: &mut Events, name: &str) -> u32 {
+    /// The number of a host; `clock` names the machine whose clock it shares with others.
+    pub(crate) fn host(&mut self, events: &mut Events, name: &str, clock: &str) -> u32 {
         if let Some(&found) = self.hosts.get(name) {
             return found;
         }
+        let index = events.hosts.len() as u32;
         events.hosts.push(name.to_owned());
-        let index = self.hosts.len() as u32;
         self.hosts.insert(name.to_owned(), index);
+        let clock = *self.clocks.entry(clock.to_owned()).or_insert(index);
+        events.clocks.push(clock);
         index
+    }
+
+    /// The number of a host that is known already.
+    pub(crate) fn find_host(&self, name: &str) -> Option<u32> {
+        self.hosts.get(name).copied()
+    }
+
+    /// Gives hosts other names. Hosts that have one name then are one, and so are their processes.
+    pub(crate) fn rename_hosts(&mut self, events: &mut Events, renamed: impl Fn(&str) -> Option<String>) {
+        let hosts: Vec<String> = std::mem::take(&mut events.hosts);
+        if !hosts.iter().any(|host| renamed(host).is_some()) {
+            events.hosts = hosts;
+            return;
+        }
+        let (processes, threads) = (std::mem::take(&mut events.processes), std::mem::take(&mut self.threads));
+        events.clocks.clear();
+        *self = Self::default();
+        let names: Vec<String> =
+            hosts.iter().map(|host| renamed(host).unwrap_or_else(|| host.clone())).collect();
+        let numbers: Vec<u32> = names.iter().map(|name| self.host(events, name, name)).collect();
+        let of_processes: Vec<u32> = processes
+            .iter()
+            .map(|process| self.process(events, numbers[process.host as usize], &process.name))
+            .collect();
+        for thread in &mut events.threads {
+            let host = processes[thread.process as usize].host as usize;
+            if let Some(bare) = thread.name.strip_suffix(&*hosts[host]) {
+                thread.name = format!("{bare}{}", names[host]);
+            }
+            thread.process = of_processes[thread.process as usize];
+        }
+        for ((_, group), index) in threads {
+            self.threads.insert((events.threads[index as usize].name.clone(), group), index);
+        }
     }
 }
 
 /// Where the events of a file belong.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origin {
-    /// The host, if the user names it.
+    /// The host that the user names; empty if it is unknown.
+    pub(crate) given: String,
+    /// The same, or a provisional name.
     pub(crate) host: String,
     /// The file's name without folder and endings.
     pub(crate) process: String,
@@ -83,7 +123,16 @@ pub(crate) struct Origin {
     pub(crate) has_clocks: bool,
 }
 
-/// The host of files that name none.
-pub(crate) fn or_local(host: &str) -> &str {
-    if host.is_empty() { "local" } else { host }
+/// The host of logs and straces that name none.
+pub(crate) const LOCAL: &str = "local";
+
+/// The host of a file that names none, until all files are known: `group` is its folder and
+/// process.
+pub(crate) fn provisional(group: &str) -> String {
+    format!("\0{group}")
+}
+
+/// The group of a host that [`provisional`] made.
+pub(crate) fn group_of(host: &str) -> Option<&str> {
+    host.strip_prefix('\0')
 }

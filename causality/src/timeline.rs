@@ -1,5 +1,6 @@
 //! One span's timeline: its own points, and where its children begin and return.
 
+use crate::edge::EdgeKind;
 use crate::flow::Graph;
 use crate::spot::{At, Spot};
 
@@ -85,7 +86,9 @@ impl<'g> Chain<'g> {
 
     pub(crate) fn call(&mut self, child: u32) {
         self.connect();
-        self.graph.edge(self.node, child);
+        let is_start = self.node == self.span;
+        let kind = if is_start { EdgeKind::Call } else { EdgeKind::BeforeCall };
+        self.graph.edge(self.node, child, kind);
         self.is_parted = true;
         if let Some(begun) = self.begun_at.get_mut(child as usize) {
             *begun = self.node;
@@ -111,13 +114,13 @@ impl<'g> Chain<'g> {
     fn follow(&mut self, time: u64) {
         self.connect();
         self.before = Some(self.node);
-        self.node = self.graph.node(time);
+        self.node = self.graph.node(self.span, time);
         self.is_parted = false;
     }
 
     fn connect(&mut self) {
         if let Some(before) = self.before.take() {
-            self.graph.edge(before, self.node);
+            self.graph.edge(before, self.node, EdgeKind::Span);
         }
     }
 }

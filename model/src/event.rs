@@ -31,6 +31,8 @@ pub enum EventKind {
     Log,
     /// A span began.
     SpanStart,
+    /// An event of a span.
+    SpanEvent,
     /// A span ended.
     SpanEnd,
 }
@@ -48,6 +50,7 @@ impl EventKind {
         Self::Join,
         Self::Log,
         Self::SpanStart,
+        Self::SpanEvent,
         Self::SpanEnd,
     ];
 
@@ -64,6 +67,7 @@ impl EventKind {
             Self::Join => "JOIN",
             Self::Log => "LOG",
             Self::SpanStart => "SPAN_START",
+            Self::SpanEvent => "SPAN_EVENT",
             Self::SpanEnd => "SPAN_END",
         }
     }

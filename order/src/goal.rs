@@ -38,9 +38,8 @@ pub struct Soft {
 }
 
 /// Orders by minimal clock, then by time.
-pub(super) fn by_clock(clocks: &[u32], times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
-    let mut order: Vec<u32> = (0..clocks.len() as u32).collect();
-    order.sort_unstable_by_key(|&node| (clocks[node as usize], times[node as usize], node));
+pub(super) fn by_clock(graph: &Graph, clocks: &[u32], times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
+    let order = graph.schedule(|node| (clocks[node as usize], times[node as usize]));
     let soft = soft(times, events);
     let kept = kept(&soft, &positions(&order));
     (order, Soft { total: soft.len() as u64, kept, large_components: 0 })
@@ -100,7 +99,7 @@ pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Events) -> (Vec<u32
 }
 
 fn soft(times: &[u64], events: &Events) -> Vec<(u32, u32)> {
-    let mut order: Vec<u32> = (0..times.len() as u32).collect();
+    let mut order: Vec<u32> = (0..events.len() as u32).collect();
     order.sort_unstable_by_key(|&node| (times[node as usize], node));
     let thread = |node: u32| events.rows()[node as usize].thread;
     // Only the first event of each run is left.

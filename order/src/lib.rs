@@ -10,12 +10,13 @@
 //! solver, minimal clocks are longest paths, and the order by recorded time is a search for the
 //! largest set of soft constraints within strongly connected components.
 
-use astracer_causality::causes::{Causes, Clocking};
+use astracer_causality::causes::{Causes, Clocking, Junction};
 use astracer_causality::clocks::HostClock;
 use astracer_causality::edge::{Edge, EdgeKind, Unmatched};
 use astracer_causality::graph;
 use astracer_causality::intake::Collected;
 use astracer_causality::points::Events;
+use astracer_recording::stop::Pulse;
 use serde::Serialize;
 
 mod cycles;
@@ -53,7 +54,8 @@ pub struct Order {
     /// The events, with their threads, processes, hosts and files.
     pub events: Events,
     /// The constraints: each event `before` happened before `after`, for the reason `kind`. Ordered
-    /// by kind, then by the later event.
+    /// by kind, then by the later event. Some lead over junctions, which have numbers behind those
+    /// of all events.
     pub edges: Vec<Edge>,
     /// Events that lack their counterpart, with the reason.
     pub unmatched: Vec<Unmatched>,
@@ -71,6 +73,12 @@ pub struct Order {
     pub positions: Vec<u32>,
     /// The pairs of events that follow each other by time, and those that keep their order.
     pub soft: Soft,
+    /// Nodes of the graph behind all events; nothing shows them.
+    pub(crate) junctions: Vec<Junction>,
+    /// All nodes in order.
+    pub(crate) schedule: Vec<u32>,
+    /// The position of each node in [`Self::schedule`].
+    pub(crate) places: Vec<u32>,
     /// The clock of each host.
     pub host_clocks: Vec<HostClock>,
     /// The recorded time of each event, less what its host's clock runs ahead.
@@ -89,21 +97,26 @@ pub struct Counted {
     pub count: u64,
 }
 
-/// Finds the order of all events.
-pub fn order(collected: Collected, options: &Options) -> Order {
-    let Causes { events, mut edges, unmatched, host_clocks, aligned_times, .. } =
-        Causes::find(collected, &options.clocking);
+/// Finds the order of all events. `None` if the pulse stopped the work.
+pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> Option<Order> {
+    let (causes, _) = Causes::find(collected, &options.clocking, pulse)?;
+    let Causes { events, mut edges, unmatched, junctions, host_clocks, aligned_times, .. } = causes;
+    let points = events.len();
+    let nodes = points + junctions.len();
+    let all_times: Vec<u64> =
+        aligned_times.iter().copied().chain(junctions.iter().map(|junction| junction.time)).collect();
     let graph_of =
-        |edges: &[Edge]| graph::Graph::new(events.len(), edges.iter().map(|edge| (edge.before, edge.after)));
+        |edges: &[Edge]| graph::Graph::new(nodes, edges.iter().map(|edge| (edge.before, edge.after)));
     let mut graph = graph_of(&edges);
-    let mut levels = graph.levels();
+    let mut levels = graph.levels(points);
     let (mut cycles, mut dropped) = (Vec::new(), Vec::new());
     if levels.is_none() {
         cycles = cycles::shortest(&graph);
+        cycles.iter_mut().for_each(|cycle| cycle.retain(|&node| (node as usize) < points));
         if options.drop_cycles {
-            (edges, dropped) = drop::acyclic(edges, events.len(), &aligned_times);
+            (edges, dropped) = drop::acyclic(edges, nodes, &all_times);
             graph = graph_of(&edges);
-            levels = graph.levels();
+            levels = graph.levels(points);
         }
     }
     let mut order = Order {
@@ -113,29 +126,52 @@ pub fn order(collected: Collected, options: &Options) -> Order {
         sequence: Vec::new(),
         positions: Vec::new(),
         soft: Soft::default(),
+        schedule: Vec::new(),
+        places: Vec::new(),
         events,
         edges,
         unmatched,
+        junctions,
         host_clocks,
         aligned_times,
         times: Vec::new(),
     };
-    let Some(clocks) = levels else { return order };
-    let times = &order.aligned_times;
-    let (sequence, soft) = match options.goal {
-        Goal::Concurrency => goal::by_clock(&clocks, times, &order.events),
-        Goal::Time => goal::by_time(&graph, times, &order.events),
+    let Some(clocks) = levels else { return Some(order) };
+    let (schedule, soft) = match options.goal {
+        Goal::Concurrency => goal::by_clock(&graph, &clocks, &all_times, &order.events),
+        Goal::Time => goal::by_time(&graph, &all_times, &order.events),
     };
-    order.times = repair::repaired(&graph, &sequence, times);
-    order.positions = graph::positions(&sequence);
-    (order.clocks, order.sequence, order.soft) = (clocks, sequence, soft);
-    order
+    order.times = repair::repaired(&graph, &schedule, &order.aligned_times);
+    order.places = graph::positions(&schedule);
+    order.sequence = schedule.iter().copied().filter(|&node| (node as usize) < points).collect();
+    order.positions = graph::positions(&order.sequence);
+    (order.clocks, order.schedule, order.soft) = (clocks, schedule, soft);
+    order.clocks.truncate(points);
+    Some(order)
 }
 
 impl Order {
     /// True if the constraints that were kept do not contradict each other.
     pub fn exists(&self) -> bool {
         self.sequence.len() == self.events.len()
+    }
+
+    /// The thread of a node; that of its span for a junction.
+    pub(crate) fn thread_of(&self, node: u32) -> u32 {
+        self.events.rows()[self.shown(node) as usize].thread
+    }
+
+    /// The event that stands for a node where people see it: the start of the span of a junction.
+    pub fn shown(&self, node: u32) -> u32 {
+        match (node as usize).checked_sub(self.events.len()) {
+            Some(junction) => self.junctions[junction].start,
+            None => node,
+        }
+    }
+
+    /// True for a node that no one sees.
+    pub(crate) fn is_junction(&self, node: u32) -> bool {
+        node as usize >= self.events.len()
     }
 
     /// The number of events whose time contradicted a constraint, and the largest shift that

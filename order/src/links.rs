@@ -70,7 +70,7 @@ pub enum Toward {
 impl<'o> Links<'o> {
     /// The constraints of an order.
     pub fn new(order: &'o Order) -> Self {
-        let nodes = order.events.len();
+        let nodes = order.schedule.len();
         Self {
             order,
             into: Lists::new(nodes, &order.edges, |edge| edge.after),
@@ -113,7 +113,7 @@ impl<'o> Links<'o> {
     /// can be part of it.
     fn chain(&self, cause: u32, effect: u32) -> Option<Vec<Edge>> {
         const NEW: u32 = u32::MAX;
-        let positions = &self.order.positions;
+        let positions = &self.order.places;
         let (from, to) = (*positions.get(cause as usize)?, *positions.get(effect as usize)?);
         let mut reached_by = vec![NEW; (to.checked_sub(from)? + 1) as usize];
         let mut queue = VecDeque::from([cause]);
@@ -140,12 +140,12 @@ impl<'o> Links<'o> {
             event = edge.before;
         }
         chain.reverse();
-        Some(chain)
+        Some(collapsed(self.order, &chain))
     }
 
     /// Marks the events that are at most `hops` constraints away from an event, and itself.
     pub fn reach(&self, event: u32, toward: Toward, hops: u32) -> Vec<bool> {
-        let mut is_reached = vec![false; self.order.events.len()];
+        let mut is_reached = vec![false; self.order.schedule.len()];
         is_reached[event as usize] = true;
         let mut queue = VecDeque::from([(event, 0)]);
         while let Some((event, distance)) = queue.pop_front() {
@@ -157,10 +157,30 @@ impl<'o> Links<'o> {
                 let edge = &self.order.edges[index as usize];
                 let next = if toward == Toward::Causes { edge.before } else { edge.after };
                 if !std::mem::replace(&mut is_reached[next as usize], true) {
-                    queue.push_back((next, distance + 1));
+                    // A step over a junction is one step.
+                    match self.order.is_junction(next) {
+                        true => queue.push_front((next, distance)),
+                        false => queue.push_back((next, distance + 1)),
+                    }
                 }
             }
         }
+        is_reached.truncate(self.order.events.len());
         is_reached
     }
+}
+
+/// The edges of a path with the two or more edges over junctions as one, of the kind of the last.
+pub(crate) fn collapsed(order: &Order, path: &[Edge]) -> Vec<Edge> {
+    let mut found = Vec::with_capacity(path.len());
+    let mut from = None;
+    for &edge in path {
+        let before = from.take().unwrap_or(edge.before);
+        if order.is_junction(edge.after) {
+            from = Some(before);
+        } else {
+            found.push(Edge { before, ..edge });
+        }
+    }
+    found
 }

@@ -105,7 +105,7 @@ fn colour(kind: EventKind) -> &'static str {
         EventKind::Connect | EventKind::Accept => "#086",
         EventKind::Start | EventKind::Fork => "#7a2",
         EventKind::End | EventKind::Join => "#a33",
-        EventKind::SpanStart | EventKind::SpanEnd => "#84b",
+        EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd => "#84b",
     }
 }
 

@@ -40,6 +40,18 @@ pub fn edges_of(order: &Order, cycle: &[u32]) -> Vec<Option<Edge>> {
     let next = cycle.iter().cycle().skip(1);
     let steps: HashMap<(u32, u32), usize> = cycle.iter().copied().zip(next.copied()).zip(0..).collect();
     let mut found: Vec<Option<Edge>> = vec![None; cycle.len()];
+    // The first event before each junction that an event of the cycle leads to.
+    let mut over: HashMap<u32, Vec<u32>> = HashMap::new();
+    for edge in order.edges.iter().chain(&order.dropped).filter(|edge| order.is_junction(edge.after)) {
+        over.entry(edge.after).or_default().push(edge.before);
+    }
+    for &edge in order.edges.iter().chain(&order.dropped).filter(|edge| order.is_junction(edge.before)) {
+        for &before in over.get(&edge.before).into_iter().flatten() {
+            if let Some(&step) = steps.get(&(before, edge.after)) {
+                found[step] = Some(Edge { before, ..edge });
+            }
+        }
+    }
     for edge in order.edges.iter().chain(&order.dropped) {
         if let Some(&step) = steps.get(&(edge.before, edge.after)) {
             let known = &mut found[step];

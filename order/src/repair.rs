@@ -5,21 +5,29 @@ use astracer_causality::graph::Graph;
 /// The middle between the latest time of an event's causes and the earliest of its effects, with
 /// the event itself among both. No times that keep the constraints have a smaller largest shift:
 /// an effect that was recorded `d` before its cause forces one of the two to move by `d / 2`.
-/// `order` holds all events, causes first.
+/// `order` holds all nodes, causes first. Nodes without a time, behind those with one, move nothing.
 pub(super) fn repaired(graph: &Graph, order: &[u32], times: &[u64]) -> Vec<u64> {
+    let timeless = graph.len() - times.len();
     let mut latest = times.to_vec();
+    latest.extend(std::iter::repeat_n(0, timeless));
     for &node in order {
         for &to in graph.next(node) {
             latest[to as usize] = latest[to as usize].max(latest[node as usize]);
         }
     }
     let mut earliest = times.to_vec();
+    earliest.extend(std::iter::repeat_n(u64::MAX, timeless));
     for &node in order.iter().rev() {
         for &to in graph.next(node) {
             earliest[node as usize] = earliest[node as usize].min(earliest[to as usize]);
         }
     }
-    latest.into_iter().zip(earliest).map(|(latest, earliest)| u64::midpoint(latest, earliest)).collect()
+    latest
+        .into_iter()
+        .zip(earliest)
+        .take(times.len())
+        .map(|(latest, earliest)| u64::midpoint(latest, earliest))
+        .collect()
 }
 
 #[cfg(test)]

@@ -35,16 +35,17 @@ impl Selection {
     /// The events that are marked. The order must exist.
     pub fn new(links: &Links<'_>, lines: &Lines, is_chosen: Vec<bool>) -> Self {
         let order = links.order();
+        let is = |node: u32| is_chosen.get(node as usize) == Some(&true);
         let events = order.sequence.iter().copied().filter(|&event| is_chosen[event as usize]).collect();
         let mut found: Vec<Link> = order
             .edges
             .iter()
             .filter(|edge| lines.of(edge.before) != lines.of(edge.after))
-            .filter(|edge| is_chosen[edge.before as usize] && is_chosen[edge.after as usize])
+            .filter(|edge| is(edge.before) && is(edge.after))
             .map(|edge| Link { after: edge.after, before: edge.before, kind: Some(edge.kind) })
             .collect();
         found.sort_unstable();
-        if is_chosen.contains(&false) {
+        if is_chosen.contains(&false) || !order.junctions.is_empty() {
             let more = transitive(links, lines, &is_chosen, &found);
             found.extend(more);
             found.sort_unstable();

@@ -25,15 +25,14 @@ impl Lines {
     pub fn new(links: &Links<'_>) -> Self {
         const NONE: u32 = u32::MAX;
         let order = links.order();
-        let rows = order.events.rows();
-        let mut of = vec![NONE; rows.len()];
+        let mut of = vec![NONE; order.schedule.len()];
         let (mut last, mut threads) = (Vec::new(), Vec::new());
-        for &event in &order.sequence {
-            let thread = rows[event as usize].thread;
+        for &event in &order.schedule {
+            let thread = order.thread_of(event);
             // Constraints are sorted by kind, so that the order of a thread comes first.
             let before = links.into(event).map(|edge| edge.before).find(|&before| {
                 let line = of[before as usize];
-                rows[before as usize].thread == thread && line != NONE && last[line as usize] == before
+                order.thread_of(before) == thread && line != NONE && last[line as usize] == before
             });
             let line = before.map_or(threads.len() as u32, |before| of[before as usize]);
             if before.is_none() {
@@ -125,6 +124,8 @@ pub struct Clocks<'l> {
     lines: &'l Lines,
     /// The clock of each line's latest event.
     latest: Vec<(u32, Known)>,
+    /// The place in the schedule up to which clocks are known.
+    place: usize,
     /// Clocks that later events on other lines take, with the number of those events.
     sent: HashMap<u32, (u32, u32, Known), RandomState>,
 }
@@ -133,12 +134,23 @@ impl<'l> Clocks<'l> {
     /// Begins before the first event.
     pub fn new(links: &'l Links<'l>, lines: &'l Lines) -> Self {
         let latest = vec![(0, Known::default()); lines.len()];
-        Self { links, lines, latest, sent: HashMap::default() }
+        Self { links, lines, latest, place: 0, sent: HashMap::default() }
     }
 
     /// The clock of the next event of the order. An event that is not counted hands on what it
     /// knows.
     pub fn step(&mut self, event: u32, is_counted: bool) -> Clock {
+        let order = self.links.order();
+        while let Some(&node) = order.schedule.get(self.place).filter(|&&node| node != event) {
+            debug_assert!(order.is_junction(node), "all events of the order are stepped through");
+            self.place += 1;
+            self.advance(node, false);
+        }
+        self.place += 1;
+        self.advance(event, is_counted)
+    }
+
+    fn advance(&mut self, event: u32, is_counted: bool) -> Clock {
         let line = self.lines.of(event);
         let mut merged: Option<Vec<(u32, u32)>> = None;
         for edge in self.links.into(event) {

@@ -11,11 +11,12 @@
 pub mod convert;
 pub mod intern;
 pub mod log_event;
+pub mod origin;
 pub mod recording;
 pub mod root_attributes;
 pub mod shape;
 pub mod source;
-mod stem;
+pub mod stem;
 pub mod stop;
 pub mod weight;
 

@@ -24,6 +24,7 @@ mod logs;
 mod nodes;
 mod numbers;
 mod one_id;
+mod origins;
 mod points;
 #[cfg(test)]
 mod tests;
@@ -34,10 +35,12 @@ mod view;
 use labels::Labels;
 use logs::Logs;
 use nodes::Nodes;
+use origins::Origins;
 use points::Points;
 
 pub use intake::{Intake, Keep, Skipped};
 pub use logs::LogView;
+pub use origins::Origin;
 pub use points::{CLASS, EventView, KeepPoints, SCOPE, Wants};
 pub use view::{SpanView, TraceView};
 
@@ -140,7 +143,11 @@ pub struct Recording {
     span_trace_states: Vec<Symbol>,
     /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
     full: Vec<Span<'static>>,
-    /// Empty unless [`Keep::logs`] is set.
+    /// Empty unless [`Keep::origins`] is set.
+    origins: Origins,
+    /// The origin of each span; empty unless [`Keep::origins`] is set.
+    span_origins: Vec<u32>,
+    /// Empty unless [`Keep::logs`] or [`Keep::records`] is set.
     logs: Logs,
     /// Empty unless [`Keep::points`] is set.
     points: Points,
@@ -238,9 +245,20 @@ impl Recording {
         self.points.symbols(fields)
     }
 
-    /// The hosts of spans; empty unless [`Keep::points`] is set.
+    /// The names of hosts and clocks; the first is empty and stands for an unknown one.
     pub fn hosts(&self) -> &Interner {
-        self.points.hosts()
+        &self.origins.hosts
+    }
+
+    /// The names of processes; the first is empty and stands for an unknown one.
+    pub fn processes(&self) -> &Interner {
+        &self.origins.processes
+    }
+
+    /// The host that the name or the folder of a file states, if [`Intake::beside`] named the file
+    /// and nothing in it states one.
+    pub fn host_of_file(&self, file: &str) -> Option<&str> {
+        self.origins.of_files.get(file).map(String::as_str)
     }
 
     /// The names of kept events.

@@ -93,7 +93,7 @@ fn ask(all: &All, plan: &Arc<Plan>, sample: Option<(&dyn Fn(u128) -> u64, u64)>)
         intake.span(span, Record { bytes: &[], place: &place });
     }
     let recording = intake.finish();
-    let question = Question { plan, order: Options::default(), weights: sample.is_some() };
+    let question = Question { plan, rules: Options::default(), weights: sample.is_some() };
     let answer = points::ask(&recording, question, || false).expect("not stopped");
     assert_eq!(answer.unweighted_traces, 0);
     answer.table

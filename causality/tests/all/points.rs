@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use astracer_causality::flow::Flow;
-use astracer_causality::rules::{Asked, Options, Order};
+use astracer_causality::rules::{Asked, Options, TraceGraph};
+use astracer_causality::shifts::Shifts;
 use astracer_causality::spot::{At, Spot};
 use astracer_model::problem::Place;
 use astracer_model::sink::{Record, Sink as _};
@@ -72,9 +73,9 @@ impl Flow<At> for Past {
 }
 
 fn past(trace: TraceView<'_>, options: Options, asked: &dyn Fn(u64, Spot) -> bool) -> (Past, u64) {
-    let mut order = Order::new(options);
+    let mut order = TraceGraph::new(options);
     let mut past = Past::default();
-    if !order.read(trace, &Chosen(asked), &mut Pulse::never()) {
+    if !order.read(trace, &Shifts::none(), &Chosen(asked), &mut Pulse::never()) {
         return (past, 0);
     }
     past.ids = order.spans().iter().map(|span| span.id().0).collect();
@@ -89,7 +90,7 @@ fn all(_: u64, _: Spot) -> bool {
 fn recording(spans: &[Span<'_>], format: Format) -> Recording {
     let wants = Arc::new(|_: &str, _: Option<(&str, u32)>| true);
     let points = KeepPoints { fields: Vec::new(), own_fields: Vec::new(), wants, lines: false };
-    let mut intake = Intake::new(Keep { points: Some(points), ..Keep::default() });
+    let mut intake = Intake::new(Keep { points: Some(points), origins: true, ..Keep::default() });
     let file: Arc<str> = "test.json".into();
     intake.file(&file, format);
     for (line, span) in (1..).zip(spans) {
@@ -200,7 +201,7 @@ fn direct(trace: TraceView<'_>, remote_returns: bool) -> Vec<(Name, Name)> {
                 continue;
             }
             let is_message = span.kind() == SpanKind::Producer && view.kind() == SpanKind::Consumer;
-            let is_remote = span.host() != view.host();
+            let is_remote = span.origin().host != view.origin().host;
             let is_bound = (is_first || is_other) && !is_message && (remote_returns || !is_remote);
             let begin = view.start().0.max(start);
             let returned =
@@ -387,8 +388,8 @@ fn a_large_trace_takes_linear_time() {
         let recording = recording(&spans(&lines), Format::OtlpJson);
         let mut count_all = Count::default();
         for trace in recording.traces() {
-            let mut order = Order::new(Options::default());
-            assert!(order.read(trace, &Chosen(&all), &mut Pulse::never()));
+            let mut order = TraceGraph::new(Options::default());
+            assert!(order.read(trace, &Shifts::none(), &Chosen(&all), &mut Pulse::never()));
             order.walk(&mut count_all, &mut Pulse::never()).expect("not stopped");
         }
         assert_eq!(count_all.visits, 2 * count, "{name}");

@@ -12,6 +12,7 @@ use astracer_order::page::{Diagram, page};
 use astracer_order::vectors::Lines;
 use astracer_order::{self as order, Goal, Options};
 use astracer_recording::source;
+use astracer_recording::stop::Pulse;
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
 
@@ -167,10 +168,15 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let options = Options {
         goal: args.goal.goal(),
-        clocking: Clocking { raw_times: args.raw_times, offsets: args.offsets.clone() },
+        clocking: Clocking {
+            raw_times: args.raw_times,
+            offsets: args.offsets.clone(),
+            ..Clocking::default()
+        },
         drop_cycles: args.drop_cycles,
     };
-    let order = order::order(collected, &options);
+    let asked = || stop.is_asked();
+    let order = order::order(collected, &options, &mut Pulse::new(&asked)).ok_or(Failure::Interrupted)?;
     let report = report::Report::new(&input, &order, &left_out, &joins);
     if !order.exists() {
         let late = contradictions::failure(&order);
@@ -283,7 +289,7 @@ fn read(
     }
     let collected = intake.finish();
     let input =
-        Input::of_events(paths, &files, &log_files, &span_files, &collected.problems, &collected.skipped);
+        Input::of_events(paths, &files, &log_files, &span_files, collected.problems(), &collected.skipped);
     if collected.events.is_empty() {
         return Err(Failure::Job(format!("no events in {}", input.arguments())));
     }

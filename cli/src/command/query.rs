@@ -126,13 +126,14 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
     let plan = Arc::new(plan);
     let keep = Keep {
         points: Some(points::keep(&plan)),
+        origins: true,
         trace_states: args.weights,
         own_labels: if args.weights { vec![ADJUSTED_COUNT.to_owned()] } else { Vec::new() },
         ..Keep::default()
     };
     let loaded = load::load_keeping(&source, keep, stop)?;
-    let order = Options { remote_returns: !args.no_remote_returns };
-    let question = Question { plan: &plan, order, weights: args.weights };
+    let rules = Options { remote_returns: !args.no_remote_returns };
+    let question = Question { plan: &plan, rules, weights: args.weights };
     let answer = points::ask(&loaded.recording, question, || stop.is_asked()).ok_or(Failure::Interrupted)?;
     interrupt::answer_at_once(stop)?;
     let problems = answer::problems(&answer);

@@ -10,7 +10,8 @@ use astracer_model::event::{Event, EventFormat};
 use astracer_model::problem::{Place, Problem};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
-use astracer_order::{Options, order};
+use astracer_order::Options;
+use astracer_recording::stop::Pulse;
 
 /// Small enough for mutated seeds to exceed them.
 const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };
@@ -35,7 +36,9 @@ fn check(format: EventFormat, data: &[u8]) {
     checked.intake.event_file(&file, format);
     events::read(format, &mut &*data, &file, &LIMITS, &options, &mut checked);
     let events = checked.events;
-    let found = order(checked.intake.finish(), &Options { drop_cycles: true, ..Options::default() });
+    let options = Options { drop_cycles: true, ..Options::default() };
+    let found = astracer_order::order(checked.intake.finish(), &options, &mut Pulse::never());
+    let found = found.expect("not stopped");
     assert!(found.events.len() <= events, "{} events of {events}", found.events.len());
     assert!(found.exists(), "{} contradictions stay", found.cycles.len());
     let place = |event: u32| found.positions[event as usize];

@@ -100,6 +100,8 @@ fn join(collected: &Collected) {
         own_labels: label(),
         trace_states: true,
         logs: true,
+        records: true,
+        origins: true,
         points: Some(points()),
     });
     for item in &collected.spans {

@@ -14,6 +14,7 @@ use astracer_order::links::{Links, Relation, Toward};
 use astracer_order::select::Selection;
 use astracer_order::vectors::Lines;
 use astracer_order::{self as order, Options, Order, shiviz};
+use astracer_recording::stop::Pulse;
 use astracer_testing::{SplitMix, size};
 use liblzma::read::XzDecoder;
 
@@ -59,7 +60,7 @@ fn random_events(events: u64, threads: u64, random: &mut SplitMix) -> String {
 fn order_of(text: &str) -> Order {
     let mut intake = Intake::new(4);
     falcon::read(&mut text.as_bytes(), &"events.jsonl".into(), &Limits::default(), &mut intake);
-    let order = order::order(intake.finish(), &Options::default());
+    let order = order::order(intake.finish(), &Options::default(), &mut Pulse::never()).expect("not stopped");
     assert!(order.exists());
     order
 }
@@ -216,7 +217,7 @@ fn order_of_clocks(text: &str, pattern: Option<&str>) -> Order {
     let format = events::detect(text.as_bytes(), &options).expect("vector clocks");
     intake.event_file(&file, format);
     events::read(format, &mut text.as_bytes(), &file, &Limits::default(), &options, &mut intake);
-    let order = order::order(intake.finish(), &Options::default());
+    let order = order::order(intake.finish(), &Options::default(), &mut Pulse::never()).expect("not stopped");
     assert!(order.exists());
     order
 }

@@ -10,8 +10,13 @@ use astracer_causality::edge::{EdgeKind, Why};
 use astracer_causality::intake::{Collected, Intake};
 use astracer_formats::{Limits, detect, events, logs};
 use astracer_model::sink::Sink as _;
-use astracer_order::{Options, Order, order};
+use astracer_order::{Options, Order};
+use astracer_recording::stop::Pulse;
 use astracer_testing::SplitMix;
+
+fn order(collected: Collected, options: &Options) -> Order {
+    astracer_order::order(collected, options, &mut Pulse::never()).expect("not stopped")
+}
 
 /// Reads files of named hosts.
 fn collected(files: &[(&str, &str, &str)]) -> Collected {
@@ -115,11 +120,13 @@ fn spans_are_joined_by_bytes_and_ids() {
     assert_eq!((joins.spans, joins.calls, joins.calls_by_bytes, joins.ids), (4, 4, 4, 2));
     let right = order(found, &Options::default());
     let count = |kind| right.edges.iter().filter(|edge| edge.kind == kind).count();
-    // Per request: two ends, one child, one send, one record.
-    assert_eq!(
-        (count(EdgeKind::Span), count(EdgeKind::SendReceive), count(EdgeKind::ConnectAccept)),
-        (10, 4, 1)
+    // Per request: two ends, one child and its return; one send, and one record before the end of
+    // its span.
+    let (of_spans, of_bytes) = (
+        [EdgeKind::Span, EdgeKind::Call, EdgeKind::Return, EdgeKind::Id],
+        [EdgeKind::SendReceive, EdgeKind::ConnectAccept],
     );
+    assert_eq!((of_spans.map(count), of_bytes.map(count)), ([4, 2, 2, 6], [4, 1]));
     // The order of files changes nothing.
     let turned: Vec<_> = files.iter().rev().cloned().collect();
     assert_eq!(lines(&order(of(&turned), &Options::default())), lines(&right));

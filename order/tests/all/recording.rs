@@ -4,9 +4,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use astracer_causality::intake::{Collected, Intake};
-use astracer_order::{Options, Order, order};
+use astracer_order::{Options, Order};
 use astracer_recording::source;
+use astracer_recording::stop::Pulse;
 use liblzma::read::XzDecoder;
+
+fn order(collected: Collected, options: &Options) -> Order {
+    astracer_order::order(collected, options, &mut Pulse::never()).expect("not stopped")
+}
 
 const FILES: [(&str, &str); 6] = [
     ("shop", "shop.strace"),

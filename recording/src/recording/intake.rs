@@ -14,6 +14,7 @@ use super::points::{KeepPoints, Points};
 use super::values::write_value;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content};
 use crate::intern::Symbol;
+use crate::origin::Written;
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::{LogFormat, LogRecord};
@@ -42,9 +43,14 @@ pub struct Keep {
     pub own_labels: Vec<String>,
     /// Keep tracestates, which contain samplers' thresholds.
     pub trace_states: bool,
-    /// Keep log records, joined to their traces and spans. Files of logs are skipped otherwise.
+    /// Keep the events of log records and the numbers that they state, joined to traces and spans.
     pub logs: bool,
-    /// Keep the hosts of spans, and the fields and events that a query asks about.
+    /// Keep log records with their texts, threads and origins, joined to traces and spans. Files of
+    /// logs are skipped unless this or `logs` is set.
+    pub records: bool,
+    /// Keep the hosts and processes of spans.
+    pub origins: bool,
+    /// Keep the fields and events that a query asks about.
     pub points: Option<KeepPoints>,
 }
 
@@ -96,7 +102,8 @@ impl<'c> Intake<'c> {
     pub fn new(keep: Keep) -> Self {
         let labels = Labels::new(&keep.labels, &keep.own_labels);
         let points = keep.points.as_ref().map(Points::new).unwrap_or_default();
-        let recording = Recording { labels, points, ..Recording::default() };
+        let mut recording = Recording { labels, points, ..Recording::default() };
+        recording.logs.keep(keep.logs, keep.records);
         Self {
             keep,
             rename: None,
@@ -144,6 +151,17 @@ impl<'c> Intake<'c> {
     pub fn examples(mut self, per_kind: usize) -> Self {
         self.recording.problems = Problems::with_examples(per_kind);
         self
+    }
+
+    /// Sets the host of the files that follow, whatever they state; empty if it is unknown.
+    pub fn set_host(&mut self, host: &str) {
+        host.clone_into(&mut self.recording.origins.given);
+    }
+
+    /// Names a file that holds neither spans nor log records, but belongs to a host:
+    /// [`Recording::host_of_file`] has it once all files are read.
+    pub fn beside(&mut self, file: &Arc<str>) {
+        self.recording.origins.file(file, Written::Beside);
     }
 
     /// The index of a trace id, for [`SpanRow::trace`].
@@ -263,13 +281,21 @@ impl Sink for Intake<'_> {
             let symbol = self.recording.trace_states.intern(&span.trace_state);
             self.recording.span_trace_states.push(symbol);
         }
+        let format = self.recording.formats[row.file as usize];
+        if self.keep.origins {
+            let written = match format {
+                Some(Format::HTrace) => Written::Tracer,
+                _ => Written::Collected,
+            };
+            let origin = self.recording.origins.of(&span.resource, &record.place.file, written);
+            self.recording.span_origins.push(origin);
+        }
         if let Some(keep) = &self.keep.points {
-            let Recording { points, names, formats, .. } = &mut self.recording;
-            let file = (&record.place.file, formats[row.file as usize]);
-            points.add(keep, &span, names.name(name), file);
+            let Recording { points, names, .. } = &mut self.recording;
+            points.add(keep, &span, names.name(name), format);
         }
         if let Some(watch) = &mut self.watch {
-            watch(&span, self.recording.names.name(name), self.recording.formats[row.file as usize]);
+            watch(&span, self.recording.names.name(name), format);
         }
         self.recording.spans.push(row);
         if self.keep.full {
@@ -283,12 +309,12 @@ impl Sink for Intake<'_> {
     }
 
     fn wants_logs(&self) -> bool {
-        self.keep.logs
+        self.keep.logs || self.keep.records
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
-        let recording = &mut self.recording;
-        if let Err(problem) = recording.logs.add(&log, record, &mut recording.services) {
+        let Recording { logs, services, origins, .. } = &mut self.recording;
+        if let Err(problem) = logs.add(&log, record, services, origins) {
             self.problem(problem);
         }
     }

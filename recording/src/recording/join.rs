@@ -66,6 +66,7 @@ fn join(mut intake: Intake<'_>) -> Recording {
     recording.order = joiner.order;
     recording.traces = traces;
     count_parted(&mut recording, &mut joiner.pulse);
+    recording.origins.finish();
     logs::join(&mut recording, &mut joiner.pulse);
     number_names(&mut recording, &mut joiner.pulse);
     recording

@@ -4,15 +4,18 @@
 //! kept as an example.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
 use super::numbers::Numbers;
+use super::origins::Origins;
 use super::view::{SpanView, TraceView};
-use super::{NO_TIME, NONE, Recording};
+use super::{NO_TIME, NONE, Origin, Recording};
 use crate::intern::{Interner, Symbol};
 use crate::log_event;
+use crate::origin::Written;
 use crate::stem::stem;
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
@@ -56,9 +59,30 @@ pub(super) struct Logs {
     /// Trace `n` has the rows from `first[n]` to `first[n + 1]`. Rows without a trace follow.
     first: Vec<u32>,
     text: String,
+    /// What is kept: events with their numbers, and records.
+    keeps: (bool, bool),
+    /// The texts of all records, and the further parts of each row; empty unless records are kept.
+    texts: Vec<u8>,
+    details: Vec<Detail>,
+    threads: Interner,
+}
+
+/// The parts of a record that only [`super::Keep::records`] keeps.
+#[derive(Clone, Copy, Debug)]
+struct Detail {
+    /// The beginning of the text, and its length.
+    text: (u64, u32),
+    thread: Symbol,
+    origin: u32,
+    ids: (TraceId, SpanId),
 }
 
 impl Logs {
+    /// Sets whether events and their numbers, and whether records are kept.
+    pub(super) fn keep(&mut self, events: bool, records: bool) {
+        self.keeps = (events, records);
+    }
+
     /// Announces that the next records are of this format.
     pub(super) fn file(&mut self, format: LogFormat) {
         self.format = Some(format);
@@ -70,6 +94,7 @@ impl Logs {
         log: &LogRecord<'_>,
         record: Record<'_>,
         services: &mut Interner,
+        origins: &mut Origins,
     ) -> Result<(), Problem> {
         if self.rows.len() >= NONE as usize {
             let detail = format!("a recording holds at most {NONE} log records");
@@ -88,11 +113,15 @@ impl Logs {
         let (names, values) = (&mut self.names, &mut self.values);
         // The numbers are named after the event is known.
         let mut numbers: Vec<(String, f64)> = Vec::new();
-        log_event::event(log, &mut text, |name, value| {
-            let mut suffix = String::new();
-            name.write(&mut suffix);
-            numbers.push((suffix, value));
-        });
+        if self.keeps.0 {
+            log_event::event(log, &mut text, |name, value| {
+                let mut suffix = String::new();
+                name.write(&mut suffix);
+                numbers.push((suffix, value));
+            });
+        } else {
+            text.push_str(&log.logger);
+        }
         let event = names.intern(&text);
         let event_bytes = text.len();
         for (suffix, value) in numbers {
@@ -101,7 +130,21 @@ impl Logs {
             values.push((names.intern(&text), value));
         }
         self.text = text;
-        self.keep_example(event, log_event::message(log));
+        if self.keeps.0 {
+            self.keep_example(event, log_event::message(log));
+        }
+        if self.keeps.1 {
+            let text = String::from_utf8_lossy(record.bytes);
+            // A record is shorter than 4 GiB.
+            let text = text.get(..u32::MAX as usize).unwrap_or(&text);
+            self.details.push(Detail {
+                text: (self.texts.len() as u64, text.len() as u32),
+                thread: self.threads.intern(&log.thread),
+                origin: origins.of(&log.resource, &record.place.file, Written::Beside),
+                ids: (log.trace_id, log.span_id),
+            });
+            self.texts.extend_from_slice(text.as_bytes());
+        }
         self.rows.push(LogRow {
             time: log.when().map_or(NO_TIME, |time| time.0),
             first_value: first_value as u64,
@@ -155,6 +198,10 @@ pub(super) fn join(recording: &mut Recording, pulse: &mut Pulse<'_>) {
     }
     let logs = &mut recording.logs;
     logs.rows = order.iter().map(|&index| logs.rows[index as usize]).collect();
+    logs.details = match logs.details.is_empty() {
+        true => Vec::new(),
+        false => order.iter().map(|&index| logs.details[index as usize]).collect(),
+    };
     let ids = std::mem::take(&mut logs.ids);
     number(logs);
     find_spans(recording, pulse, |at| ids[order[at] as usize].1);
@@ -242,6 +289,8 @@ fn name_services(recording: &mut Recording) {
 pub struct LogView<'r> {
     recording: &'r Recording,
     row: &'r LogRow,
+    /// The row's place among all.
+    at: usize,
 }
 
 impl<'r> LogView<'r> {
@@ -288,6 +337,40 @@ impl<'r> LogView<'r> {
         (self.row.span != NONE).then(|| self.recording.span(self.row.span))
     }
 
+    /// The record's text as written, and with [`super::Keep::records`] only.
+    pub fn text(self) -> &'r str {
+        let Some(Detail { text: (first, len), .. }) = self.detail() else { return "" };
+        let logs = &self.recording.logs;
+        let bytes = logs.texts.get(first as usize..first as usize + len as usize);
+        std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// The place of the record's text in [`Recording::take_log_texts`].
+    pub fn text_place(self) -> (u64, u32) {
+        self.detail().map_or((0, 0), |detail| detail.text)
+    }
+
+    /// The thread that the record states; empty if it states none, and without
+    /// [`super::Keep::records`].
+    pub fn thread(self) -> &'r str {
+        self.detail().map_or("", |detail| self.recording.logs.threads.name(detail.thread))
+    }
+
+    /// The record's host, clock and process; unknown without [`super::Keep::records`].
+    pub fn origin(self) -> Origin {
+        self.detail().map_or(Origin::UNKNOWN, |detail| self.recording.origins.get(detail.origin))
+    }
+
+    /// The ids that the record states; zero if it states none, and without
+    /// [`super::Keep::records`].
+    pub fn ids(self) -> (TraceId, SpanId) {
+        self.detail().map_or((TraceId::ZERO, SpanId::ZERO), |detail| detail.ids)
+    }
+
+    fn detail(self) -> Option<Detail> {
+        self.recording.logs.details.get(self.at).copied()
+    }
+
     /// The file and line of the record.
     pub fn place(self) -> Place {
         let (file, _) = &self.recording.logs.files[self.row.file as usize];
@@ -306,19 +389,28 @@ impl Recording {
     /// All log records: those of each trace, in the order of [`Recording::traces`] and by time, and
     /// then those without a trace in the recording, by time. Records that are equal all count.
     pub fn logs(&self) -> impl ExactSizeIterator<Item = LogView<'_>> {
-        self.logs.rows.iter().map(|row| LogView { recording: self, row })
+        self.log_rows(0..self.logs.rows.len())
     }
 
     /// The log records whose trace is not in the recording, by time.
     pub fn logs_without_trace(&self) -> impl ExactSizeIterator<Item = LogView<'_>> {
         let first = self.logs.first.last().map_or(0, |&first| first as usize);
-        self.logs.rows[first.min(self.logs.rows.len())..].iter().map(|row| LogView { recording: self, row })
+        self.log_rows(first.min(self.logs.rows.len())..self.logs.rows.len())
     }
 
     /// The log records of the trace at this position in [`Recording::traces`], by time.
     pub(super) fn logs_of(&self, trace: usize) -> impl ExactSizeIterator<Item = LogView<'_>> {
         let at = |trace: usize| self.logs.first.get(trace).map_or(0, |&first| first as usize);
-        self.logs.rows[at(trace)..at(trace + 1)].iter().map(|row| LogView { recording: self, row })
+        self.log_rows(at(trace)..at(trace + 1))
+    }
+
+    /// Takes the texts of all records, which have none afterwards.
+    pub fn take_log_texts(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.logs.texts)
+    }
+
+    fn log_rows(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = LogView<'_>> {
+        range.map(|at| LogView { recording: self, row: &self.logs.rows[at], at })
     }
 
     /// The names of the records' events, and of the numbers that they state.

@@ -1,4 +1,4 @@
-//! Hosts, fields, events and links of spans, kept for queries.
+//! Fields, events and links of spans, kept for queries.
 //!
 //! Only the spans and events that a query names have fields, and only those fields that it names.
 //! Values keep their types.
@@ -14,10 +14,9 @@ use super::NONE;
 use super::labels::Labels;
 use super::values::{decode, encode};
 use crate::intern::{Interner, Symbol};
-use crate::stem::stem;
 use astracer_model::Format;
 use astracer_model::ids::SpanId;
-use astracer_model::span::{Resource, Span};
+use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
@@ -64,11 +63,6 @@ struct EventRow {
 /// The kept points of a recording.
 #[derive(Debug, Default)]
 pub(super) struct Points {
-    hosts: Interner,
-    /// The host of each span.
-    span_hosts: Vec<Symbol>,
-    /// The resource and the file of the last span, and their host.
-    last: Option<(Arc<Resource>, Arc<str>, Symbol)>,
     fields: Labels,
     /// The set in `fields` of each span.
     span_fields: Vec<Symbol>,
@@ -90,16 +84,8 @@ impl Points {
     }
 
     /// Adds the next span, whose name was renamed to `name`.
-    pub(super) fn add(
-        &mut self,
-        keep: &KeepPoints,
-        span: &Span<'_>,
-        name: &str,
-        (file, format): (&Arc<str>, Option<Format>),
-    ) {
-        let index = self.span_hosts.len() as u32;
-        let host = self.host(span, file);
-        self.span_hosts.push(host);
+    pub(super) fn add(&mut self, keep: &KeepPoints, span: &Span<'_>, name: &str, format: Option<Format>) {
+        let index = self.span_fields.len() as u32;
         let is_report = format == Some(Format::XTraceJson);
         let class = is_report.then(|| last(&span.attributes, CLASS).and_then(Value::as_str)).flatten();
         let wanted = self.is_wanted(keep, class.unwrap_or(name), &span.attributes);
@@ -120,21 +106,6 @@ impl Points {
         if !links.is_empty() {
             self.links.insert(index, links);
         }
-    }
-
-    fn host(&mut self, span: &Span<'_>, file: &Arc<str>) -> Symbol {
-        if let Some((resource, of_file, host)) = &self.last
-            && Arc::ptr_eq(resource, &span.resource)
-            && Arc::ptr_eq(of_file, file)
-        {
-            return *host;
-        }
-        let named = ["host.name", "service.instance.id"].into_iter().find_map(|key| {
-            last(&span.resource.attributes, key).and_then(Value::as_str).filter(|name| !name.is_empty())
-        });
-        let host = self.hosts.intern(named.unwrap_or_else(|| stem(file)));
-        self.last = Some((Arc::clone(&span.resource), Arc::clone(file), host));
-        host
     }
 
     fn is_wanted(&mut self, keep: &KeepPoints, name: &str, attributes: &[Attribute<'_>]) -> bool {
@@ -190,15 +161,6 @@ impl Points {
         if let Some(links) = self.links.remove(&piece) {
             self.links.entry(into).or_insert(links);
         }
-    }
-
-    pub(super) fn hosts(&self) -> &Interner {
-        &self.hosts
-    }
-
-    pub(super) fn host_of(&self, span: u32) -> Option<(Symbol, &str)> {
-        let host = *self.span_hosts.get(span as usize)?;
-        Some((host, self.hosts.name(host)))
     }
 
     pub(super) fn fields_of(&self, span: u32) -> Option<Symbol> {

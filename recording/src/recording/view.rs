@@ -1,7 +1,7 @@
 //! Read access to the traces of a recording.
 
 use super::points::EventView;
-use super::{Marks, NO_TIME, NONE, Recording, SpanRow, TraceRow};
+use super::{Marks, NO_TIME, NONE, Origin, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
@@ -78,6 +78,11 @@ impl<'r> SpanView<'r> {
         &self.recording.files[self.row().file as usize]
     }
 
+    /// The line that the span was read from; 0 if unknown.
+    pub fn line(self) -> u64 {
+        u64::from(self.row().line)
+    }
+
     /// True if the span's parent did not wait for it (OpenTracing's FOLLOWS_FROM).
     pub fn follows(self) -> bool {
         self.row().marks.has(Marks::FOLLOWS)
@@ -120,11 +125,10 @@ impl<'r> SpanView<'r> {
         self.recording.span_labels.get(self.index as usize).copied()
     }
 
-    /// The host that emitted the span, and its symbol: `host.name` of its resource, else
-    /// `service.instance.id`, else the stem of the file's name, which is all that tells the
-    /// DataNodes of HTrace's recordings apart. `None` unless [`super::Keep::points`] is set.
-    pub fn host(self) -> Option<(Symbol, &'r str)> {
-        self.recording.points.host_of(self.index)
+    /// The span's host, clock and process; all unknown unless [`super::Keep::origins`] is set.
+    pub fn origin(self) -> Origin {
+        let number = self.recording.span_origins.get(self.index as usize);
+        number.map_or(Origin::UNKNOWN, |&number| self.recording.origins.get(number))
     }
 
     /// The symbol of the span's fields, for [`Recording::field_symbols`]; `None` if none were kept.

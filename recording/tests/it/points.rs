@@ -21,7 +21,7 @@ fn read(text: &str, fields: &[&str], names: &'static [&'static str]) -> Recordin
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("dn1.x.json");
     std::fs::File::create(&path).and_then(|mut file| file.write_all(text.as_bytes())).expect("written");
-    let mut intake = Intake::new(Keep { points: Some(points), ..Keep::default() });
+    let mut intake = Intake::new(Keep { origins: true, points: Some(points), ..Keep::default() });
     source::read(&path, &Options::default(), &mut intake).expect("readable");
     intake.finish()
 }
@@ -40,7 +40,7 @@ fn shown(recording: &Recording) -> String {
     let mut text = String::new();
     for trace in recording.traces() {
         for span in trace.spans() {
-            let host = span.host().map_or("-", |(_, host)| host);
+            let host = recording.hosts().name(span.origin().host);
             text += &format!("{} on {host} {:?}\n", span.name(), fields(recording, span.fields()));
             for event in span.events() {
                 let own = fields(recording, Some(event.fields));
@@ -83,7 +83,7 @@ unasked on h1 []
 
     let zipkin = r#"[{"traceId":"1","id":"1","name":"read","timestamp":1,"duration":8,"tags":{"n":"5"},
         "localEndpoint":{"serviceName":"s"},"annotations":[{"timestamp":2,"value":"retry"}]}]"#;
-    let expected = "read on dn1 [\"n=String(\\\"5\\\")\"]\n  retry at 2000 []\n";
+    let expected = "read on  [\"n=String(\\\"5\\\")\"]\n  retry at 2000 []\n";
     assert_eq!(shown(&read(zipkin, &["n"], &["read", "retry"])), expected);
 
     let htrace =
@@ -104,8 +104,8 @@ fn every_key_of_a_report_is_a_field() {
     assert_eq!(
         shown(&read(reports, &keys, &["org.x.FileIO"])),
         r#"write on manny ["Agent=String(\"FsShell\")", "Class=String(\"org.x.FileIO\")", "Host=String(\"manny\")", "ProcessID=String(\"7@manny\")", "ThreadID=String(\"3\")", "ThreadName=String(\"main\")", "Label=String(\"write\")", "Bytes=String(\"12\")"]
-sync on dn1 ["Class=String(\"org.x.FileIO\")", "Operation=String(\"sync\")"]
-Other on dn1 []
+sync on  ["Class=String(\"org.x.FileIO\")", "Operation=String(\"sync\")"]
+Other on  []
 "#
     );
 }

@@ -135,7 +135,7 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
         own_labels: vec![weight::ADJUSTED_COUNT.to_owned()],
         trace_states: true,
         logs: true,
-        points: None,
+        ..Keep::default()
     };
     let read = |(paths, class): (Vec<PathBuf>, Option<Class>)| {
         let path = paths[0].clone();

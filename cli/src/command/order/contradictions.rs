@@ -46,7 +46,7 @@ pub(super) fn sentences(order: &Order, cycle: &[u32]) -> String {
 pub(super) fn sentence(order: &Order, edge: &Edge) -> String {
     let events = &order.events;
     let show = |event: u32| {
-        let row = &events.rows()[event as usize];
+        let row = &events.rows()[order.shown(event) as usize];
         let thread = escaped(&events.thread(row).name).into_owned();
         format!("{} of {thread} ({})", row.kind, escaped(&events.place(row)))
     };

@@ -15,7 +15,7 @@ const ARGUMENTS_MAX: usize = 30;
 pub(super) fn steps(paths: &[PathBuf], order: &Order) -> String {
     let mut text = String::new();
     let events = &order.events;
-    let process = |event: u32| events.thread(&events.rows()[event as usize]).process;
+    let process = |event: u32| events.thread(&events.rows()[order.shown(event) as usize]).process;
     let joins = order.edges.iter().any(|edge| process(edge.before) != process(edge.after));
     if events.processes().len() > 1 && !joins {
         text.push_str(

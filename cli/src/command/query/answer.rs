@@ -1,10 +1,12 @@
 //! An answer as JSON, and what is missing in it.
 
 use astracer_ask::Answer;
+use astracer_causality::shifts::SpanClock;
 use astracer_queries::Value;
 use serde::{Serialize, Serializer};
 
 use crate::load::ProblemCount;
+use crate::output::{escaped, measure};
 
 /// Examples of a problem, as elsewhere.
 const EXAMPLES: usize = crate::load::EXAMPLES;
@@ -18,7 +20,17 @@ pub(super) struct Json<'a> {
     traces: u64,
     unweighted_traces: u64,
     incomplete_rows: u64,
+    /// The clocks that were found to be off, by how much, and within which error.
+    clocks: Vec<Clock<'a>>,
     problems: Vec<&'a ProblemCount>,
+}
+
+#[derive(Serialize)]
+struct Clock<'a> {
+    host: &'a str,
+    reference: &'a str,
+    ahead_ns: i64,
+    within_ns: Option<u64>,
 }
 
 struct Cell<'a>(&'a Value);
@@ -49,8 +61,41 @@ pub(super) fn json<'a>(answer: &'a Answer, input: &'a [ProblemCount], found: &'a
         traces: table.traces,
         unweighted_traces: answer.unweighted_traces,
         incomplete_rows: table.incomplete_rows,
+        clocks: off(answer).map(Clock::of).collect(),
         problems: input.iter().chain(found).collect(),
     }
+}
+
+impl<'a> Clock<'a> {
+    fn of(found: &'a SpanClock) -> Self {
+        let (ahead_ns, within_ns) = (found.clock.ahead, found.clock.within);
+        Self { host: &found.name, reference: &found.reference, ahead_ns, within_ns }
+    }
+}
+
+/// The clocks that were corrected by more than their error.
+fn off(answer: &Answer) -> impl Iterator<Item = &SpanClock> {
+    answer.clocks.iter().filter(|found| {
+        let within = found.clock.within.unwrap_or(0);
+        found.clock.ahead.unsigned_abs() > within && found.name != found.reference
+    })
+}
+
+/// A line for each clock that was corrected by more than its error.
+pub(super) fn clocks(answer: &Answer) -> String {
+    let line = |found: &SpanClock| {
+        let direction = if found.clock.ahead < 0 { "behind" } else { "ahead of" };
+        let within =
+            found.clock.within.map_or_else(String::new, |within| format!(" (within {})", time(within)));
+        let by = time(found.clock.ahead.unsigned_abs());
+        let (name, reference) = (escaped(&found.name), escaped(&found.reference));
+        format!("the clock of {name} is {by} {direction} {reference}{within}; times are corrected\n")
+    };
+    off(answer).map(line).collect()
+}
+
+fn time(ns: u64) -> String {
+    format!("{} ms", measure(ns as f64 / 1e6))
 }
 
 /// The reasons for which an answer may be incomplete, beside the problems of the input.
@@ -72,6 +117,13 @@ pub(super) fn problems(answer: &Answer) -> Vec<ProblemCount> {
         answer.unmatched.len() as u64,
         false,
         unmatched.take(EXAMPLES).collect(),
+    );
+    add(
+        "outside-caller",
+        "calls to another host that lie outside their callers by the corrected clocks, so that they are not before what their callers do next",
+        answer.outside,
+        false,
+        Vec::new(),
     );
     add(
         "no-such-field",

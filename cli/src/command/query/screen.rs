@@ -82,6 +82,7 @@ pub(super) fn screen(
     } else if is_sampled && aggregates.contains(&true) {
         text.push_str("the recording is a sample; --weights estimates the counts and sums of all traces\n");
     }
+    text.push_str(&super::answer::clocks(answer));
     for problem in problems {
         let _ = writeln!(text, "{}: {}", problem.describe, output::count(problem.count));
         for example in &problem.examples {

@@ -226,9 +226,8 @@ fn counts(recording: &Recording, pattern: &str, stop: Stop<'_>) -> Option<Counts
         }
         let (points, hosts) = counts.entry((kind, name.to_owned())).or_default();
         *points += 1;
-        if let Some((_, host)) = span.host()
-            && !hosts.contains(host)
-        {
+        let host = recording.hosts().name(span.origin().host);
+        if !host.is_empty() && !hosts.contains(host) {
             hosts.insert(host.to_owned());
             if hosts.len() > HOSTS {
                 hosts.pop_last();

@@ -1,0 +1,129 @@
+//! The clocks of a recording's spans, estimated from calls between hosts.
+
+use astracer_model::span::SpanKind;
+use astracer_recording::Recording;
+use astracer_recording::recording::SpanView;
+use astracer_recording::stop::Pulse;
+
+use crate::clocks::{self, Bounds, HostClock};
+
+/// By how much the clock of each span runs ahead.
+///
+/// Spans of an unknown host share a clock with those of the same service only: the service is not a
+/// machine, but nothing says that two services run on one.
+#[derive(Clone, Debug, Default)]
+pub struct Shifts {
+    /// By clock, and behind these by service. Empty if no clock is off.
+    ahead: Vec<i64>,
+    /// The number of clocks.
+    clocks: usize,
+}
+
+impl Shifts {
+    /// All clocks are right.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Nanoseconds by which the clock of a span runs ahead.
+    pub fn of(&self, span: SpanView<'_>) -> i64 {
+        if self.ahead.is_empty() { 0 } else { self.ahead[number(span, self.clocks)] }
+    }
+
+    /// The start of a span by the corrected clock.
+    pub fn start(&self, span: SpanView<'_>) -> u64 {
+        self.corrected(span, span.start().0)
+    }
+
+    /// The end of a span by the corrected clock; `None` if it has none.
+    pub fn end(&self, span: SpanView<'_>) -> Option<u64> {
+        span.end().map(|end| self.corrected(span, end.0))
+    }
+
+    /// A time that the clock of a span wrote.
+    pub fn corrected(&self, span: SpanView<'_>, time: u64) -> u64 {
+        time.saturating_add_signed(self.of(span).saturating_neg())
+    }
+
+    /// The shifts that `ahead` gives for each span.
+    pub fn set<'r>(recording: &'r Recording, ahead: impl Fn(SpanView<'r>) -> i64) -> Self {
+        let clocks = recording.hosts().len();
+        let mut shifts = Self { ahead: vec![0; clocks + recording.services().len()], clocks };
+        for span in recording.traces().flat_map(|trace| trace.spans()) {
+            shifts.ahead[number(span, clocks)] = ahead(span);
+        }
+        shifts.normal()
+    }
+
+    fn normal(mut self) -> Self {
+        if self.ahead.iter().all(|&ahead| ahead == 0) {
+            self.ahead.clear();
+        }
+        self
+    }
+}
+
+fn number(span: SpanView<'_>, clocks: usize) -> usize {
+    let clock = span.origin().clock.index();
+    if clock == 0 { clocks + span.service_symbol().index() } else { clock }
+}
+
+/// One clock of a recording's spans, as reports name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpanClock {
+    /// The host or machine; `unknown (service)` if it is unknown.
+    pub name: String,
+    /// The name of the clock that it is compared to.
+    pub reference: String,
+    /// The estimate.
+    pub clock: HostClock,
+}
+
+/// The corrections of a recording's clocks, and the clocks that are compared to another.
+/// The recording must have been read with [`Keep::origins`](astracer_recording::recording::Keep).
+/// `None` if the pulse stopped the work.
+pub fn estimate(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<(Shifts, Vec<SpanClock>)> {
+    let clocks = recording.hosts().len();
+    if clocks <= 2 && recording.services().len() < 2 {
+        return Some((Shifts::none(), Vec::new()));
+    }
+    let mut bounds = Bounds::default();
+    for trace in recording.traces() {
+        for span in trace.spans() {
+            call(span, |span| number(span, clocks) as u32, &mut bounds);
+        }
+        if pulse.stopped_after(trace.span_count()) {
+            return None;
+        }
+    }
+    let hosts = recording.hosts().names().map(str::to_owned);
+    let names: Vec<String> = hosts.chain(recording.services().names().map(unknown)).collect();
+    let found = clocks::estimate(&names, bounds, &[]);
+    let ahead = found.iter().map(|clock| clock.ahead).collect();
+    let named = |(at, clock): (usize, HostClock)| SpanClock {
+        name: names[at].clone(),
+        reference: names[clock.reference as usize].clone(),
+        clock,
+    };
+    let compared = found.into_iter().enumerate().filter(|(_, clock)| clock.messages != (0, 0));
+    Some((Shifts { ahead, clocks }.normal(), compared.map(named).collect()))
+}
+
+/// The name of the host of spans that state only their service.
+pub(crate) fn unknown(service: &str) -> String {
+    if service.is_empty() { "unknown".to_owned() } else { format!("unknown ({service})") }
+}
+
+/// The bounds that a span gives if its parent is on another host and waited for it.
+pub(crate) fn call<'r>(span: SpanView<'r>, host: impl Fn(SpanView<'r>) -> u32, bounds: &mut Bounds) {
+    let Some(parent) = span.parent().filter(|_| !span.follows()) else { return };
+    let (one, other) = (host(parent), host(span));
+    if one == other || parent.kind() == SpanKind::Producer || span.kind() == SpanKind::Consumer {
+        return;
+    }
+    let (Some(to), Some(end)) = (parent.end(), span.end()) else { return };
+    let is_stated = parent.kind() == SpanKind::Client && span.kind() == SpanKind::Server;
+    let caller = (one, parent.start().0, to.0);
+    bounds.call(caller, (other, span.start().0, end.0), is_stated);
+}
