@@ -102,7 +102,7 @@ struct Part<'r> {
     unweighted: u64,
     late: u64,
     cycles: u64,
-    /// Of parts that were added to this one.
+    /// The calls outside their callers that merged parts have found.
     outside: u64,
 }
 

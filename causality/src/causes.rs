@@ -191,7 +191,7 @@ impl Spans<'_> {
             for &(from, to, kind) in graph.edges() {
                 push(kind, nodes[from as usize], nodes[to as usize]);
             }
-            // What ids state holds whatever clocks say, also where a way through children exists.
+            // Edges by ids hold whatever clocks say, also beside a path through children.
             for (parent, child) in graph.calls() {
                 push(EdgeKind::Call, starts[parent as usize], starts[child as usize]);
             }

@@ -19,8 +19,8 @@ use crate::graph::Graph;
 pub struct HostClock {
     /// By how many nanoseconds it runs ahead; negative if it is behind.
     pub ahead: i64,
-    /// The host that it is compared to, in [`Events::hosts`](crate::points::Events::hosts); itself if it is
-    /// the reference of others or there is none to compare it to.
+    /// The number of the host that it is compared to; itself if it is the reference of others or
+    /// there is none to compare it to.
     pub reference: u32,
     /// The largest error of the estimate, in nanoseconds; `None` if nothing bounds it.
     pub within: Option<u64>,

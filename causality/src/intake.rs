@@ -222,8 +222,8 @@ impl<'i> Intake<'i> {
     }
 }
 
-/// Makes points of log records: of those that a traced call wrote, at the call, and of all others on
-/// their own threads.
+/// Makes points of log records: of those that a traced call wrote, at the call, and of all others
+/// on their own threads.
 fn log_records(
     events: &mut Events,
     threads: &mut Threads,

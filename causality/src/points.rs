@@ -119,8 +119,8 @@ pub struct Events {
     pub(crate) hosts: Vec<String>,
     /// For each host the first one that shares its clock; mostly itself.
     pub(crate) clocks: Vec<u32>,
-    /// The number of each span by its index in the recording; [`NONE`] for a span that was merged into
-    /// another.
+    /// The number of each span by its index in the recording; [`NONE`] for a span that was merged
+    /// into another.
     pub(crate) span_of_index: Vec<u32>,
     pub(crate) channels: Vec<Channel<'static>>,
     pub(crate) files: Vec<Arc<str>>,

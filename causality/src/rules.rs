@@ -87,8 +87,8 @@ impl<'r> TraceGraph<'r> {
         &self.spans
     }
 
-    /// The number of calls to another host, in all traces that were read, whose span lies outside its
-    /// caller's by corrected clocks, although the caller waited for it.
+    /// The number of calls to another host, in all traces that were read, whose span lies outside
+    /// its caller's by corrected clocks, although the caller waited for it.
     pub fn outside(&self) -> u64 {
         self.outside
     }

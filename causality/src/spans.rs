@@ -118,7 +118,7 @@ fn carried(
             if row.kind != EventKind::Receive {
                 ties.edges.extend(edge(EdgeKind::Id, start, index));
             }
-            // What the span's own process wrote while it was open comes before its end.
+            // A record that the span's own process wrote while it was open precedes its end.
             let is_within = end != NONE && near(&span) && row.time <= events.rows[end as usize].time;
             if row.kind == EventKind::Log && is_within {
                 ties.edges.extend(edge(EdgeKind::Id, index, end));

@@ -76,7 +76,7 @@ fn tracer_address(resource: &Resource) -> Option<&str> {
     address.parse::<IpAddr>().ok().map(|_| address)
 }
 
-/// What a file holds, as far as its place says on which host it was written.
+/// The kind of a file, which decides whether its place states a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Written {
     /// HTrace's spans, which each process writes to a file of its own.

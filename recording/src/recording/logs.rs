@@ -59,7 +59,7 @@ pub(super) struct Logs {
     /// Trace `n` has the rows from `first[n]` to `first[n + 1]`. Rows without a trace follow.
     first: Vec<u32>,
     text: String,
-    /// What is kept: events with their numbers, and records.
+    /// Whether events with their numbers are kept, and whether records are.
     keeps: (bool, bool),
     /// The texts of all records, and the further parts of each row; empty unless records are kept.
     texts: Vec<u8>,
