@@ -87,14 +87,14 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "dead_letters_are_sent_again_by_reason_or_all",
     ),
     (
-        "it says how many spans still wait, and the same command goes on",
+        "it prints how many spans still wait, and the same command continues",
         SPOOL,
         "a_signal_ends_a_drain_and_it_says_what_is_left",
     ),
     ("change nothing about the exit code", WIRE, "a_receiver_passes_spans_on_through_its_spool"),
-    ("named and left alone", "spool/tests/all/fuzz.rs", "foreign_files_are_named_and_left_alone"),
+    ("listed and left as they are", "spool/tests/all/fuzz.rs", "foreign_files_are_named_and_left_alone"),
     (
-        "`drain` also tells every damage that `verify` finds",
+        "`drain` also reports all damage that `verify` finds",
         "spool/tests/all/fuzz.rs",
         "what_is_delivered_and_what_is_told_is_all_that_was_acknowledged",
     ),
@@ -162,7 +162,7 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "files_wait_while_their_disk_is_full",
     ),
     (
-        "the service's console says so",
+        "the service's console reports it",
         "sdk/src/reports.rs",
         "what_a_spool_did_not_pass_on_is_told_once_a_minute",
     ),
@@ -199,14 +199,14 @@ const PROMISES: &[(&str, &str, &str)] = &[
     ("exact to the nanosecond", FOREIGN, "a_time_with_an_exponent_is_exact"),
     ("unset (`unknown_word`)", FOREIGN, "words_and_counts_without_meaning_are_unset"),
     ("the duration, from the parent's start", FOREIGN, "a_duration_without_a_start_counts"),
-    ("reading goes on at the next span", FOREIGN, "one_bad_value_costs_nothing_that_follows"),
+    ("reading continues with the next span", FOREIGN, "one_bad_value_costs_nothing_that_follows"),
     (
         "an empty answer is a recording without traces",
         "formats/src/detect/tests.rs",
         "empty_answers_are_empty_recordings_and_errors_are_told",
     ),
     (
-        "the longest stands for the trace",
+        "the longest represents the trace",
         FOREIGN,
         "the_longest_of_roots_that_start_together_stands_for_the_trace",
     ),
