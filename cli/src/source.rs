@@ -161,7 +161,7 @@ pub(crate) struct LogReading {
     #[arg(long, value_name = "PATTERN", help_heading = "Reading")]
     pub(crate) layout: Option<Layout>,
 
-    /// Zone of log times that state none: UTC, or an offset such as +08:00 [default: UTC].
+    /// Zone of log times without one: UTC, or an offset such as +08:00 [default: UTC].
     #[arg(long, value_name = "ZONE", allow_hyphen_values = true, help_heading = "Reading")]
     pub(crate) log_zone: Option<Zone>,
 }

@@ -126,7 +126,7 @@ pub struct MetricRow {
     pub test: Option<Test>,
     /// The share of each class outside its mean ± 3 standard deviations.
     pub heavy_tail: [f64; 2],
-    /// True if such a share is above 1.1 %: means then say little.
+    /// True if such a share is above 1.1 %: means are then a poor summary.
     pub is_heavy: bool,
 }
 

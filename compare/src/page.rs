@@ -137,7 +137,7 @@ fn variables(comparison: &Comparison) -> Markup {
             (more(all.len(), ROWS_SHOWN, columns))
         }))
         @if comparison.has_chances {
-            p.note { "Chance: the share of draws in which labels dealt at random within types make some feature differ as much." }
+            p.note { "Chance: the share of permutations of the labels within types in which some feature differs as much." }
         }
         @if has_runs {
             p.note {

@@ -1,7 +1,7 @@
 //! Placebos: stretches of good time in the place of the bad one.
 //!
 //! Traces that follow each other share caches, neighbours and load, so any stretch of time differs
-//! from the rest more than labels dealt at random do. Each placebo is as long as the bad window and
+//! from the rest more than permuted labels do. Each placebo is as long as the bad window and
 //! is compared with the good traces outside it. A difference that placebos show too does not
 //! come from the fault.
 

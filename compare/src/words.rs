@@ -52,7 +52,7 @@ pub fn placebos(comparison: &Comparison, length_ns: u64) -> Option<String> {
     })
 }
 
-/// A warning if means say little about the metric.
+/// A warning if means are a poor summary of the metric.
 pub fn tail(comparison: &Comparison) -> Option<String> {
     let [good, bad] = comparison.metric.heavy_tail.map(|share| format!("{:.1}%", share * 100.0));
     comparison.metric.is_heavy.then(|| {
@@ -81,10 +81,10 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
     };
     let n = comparison.significant;
     let by_chance = match (comparison.has_chances, n) {
-        (true, 0) => "within chance: labels dealt at random differ as much".to_owned(),
+        (true, 0) => "within chance: permuted labels differ as much".to_owned(),
         (true, n) => format!(
-            "{} than labels dealt at random do in 95% of draws",
-            plural(n, "variable differs more", "variables differ more")
+            "{} significantly (permutation test, 5% level)",
+            plural(n, "variable differs", "variables differ")
         ),
         (false, n) => format!(
             "{} by Bonferroni's bound over {} features",
@@ -109,7 +109,7 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
     }
     if left_out.not_finite > 0 {
         let values = count(left_out.not_finite);
-        notes.push(format!("left out: {values} values that are no finite numbers"));
+        notes.push(format!("left out: {values} values that are not finite numbers"));
     }
     notes
 }

@@ -36,7 +36,7 @@ impl RootSums {
     }
 
     /// Adds one trace that stands for `weight` traces. A trace with weight zero is ignored: it adds
-    /// no root, and tells nothing about the spread.
+    /// no root, and adds nothing to the variance.
     pub(crate) fn trace(&mut self, root: Symbol, weight: f64) {
         if weight == 0.0 {
             return;
@@ -61,7 +61,7 @@ impl RootSums {
                 // The variance of the mean, as if the traces were independent draws. Their
                 // effective number is that of equal weights with the same information (Kish: the
                 // square of the weights' sum divided by the sum of their squares). A single trace
-                // tells nothing about the spread, which is then taken to be as large as the time
+                // adds nothing to the variance, which is then taken to be as large as the time
                 // itself.
                 let draws_beside_one = sums.pairs / sums.squares;
                 let of_mean = if draws_beside_one > 0.0 {

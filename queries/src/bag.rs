@@ -37,7 +37,7 @@ pub struct Bag {
 }
 
 impl Bag {
-    /// The bag of a request that begins here. Its mark tells it from one that lost its flow.
+    /// The bag of a request that begins here. A bag that lost its flow has no mark.
     pub fn begin(limits: Limits) -> Bag {
         Bag { marked: true, ..Bag::lost(limits) }
     }

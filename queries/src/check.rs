@@ -254,11 +254,11 @@ impl Check<'_, '_> {
                 |query: &syntax::Query| query.label.as_ref().is_some_and(|label| label.text == pattern);
             if self.labels.contains_key(pattern) {
                 let help = "join each query by a Join of its own".to_owned();
-                let message = format!("the query `{}` stands among tracepoints", cut(pattern));
+                let message = format!("the query `{}` is listed among tracepoints", cut(pattern));
                 self.source.fault(written.span.clone(), message, Some(help));
             } else if self.later.iter().take(100).any(labels) {
                 let help = "write that query above this one".to_owned();
-                let message = format!("the query `{}` is only defined below", cut(pattern));
+                let message = format!("the query `{}` is defined further down", cut(pattern));
                 self.source.fault(written.span.clone(), message, Some(help));
             }
         }
@@ -273,8 +273,8 @@ impl Check<'_, '_> {
                 _ => "write the aggregate in Select by itself, and its parts in further columns",
             };
             let message = match clause {
-                "Select" => "an aggregate stands inside of an expression".to_owned(),
-                _ => format!("`{clause}` is asked before rows are aggregated"),
+                "Select" => "an aggregate is part of an expression".to_owned(),
+                _ => format!("`{clause}` is evaluated before rows are aggregated"),
             };
             self.source.fault(expr.span.clone(), message, Some(help.to_owned()));
             return None;
@@ -294,7 +294,10 @@ impl Check<'_, '_> {
                 let term = self.plain(&item.expr, query, "Select")?;
                 let constant = matches!(term, Term::Literal(_));
                 if query.aggregated && !constant && !query.keys.contains(&term) {
-                    let message = format!("`{}` is not in GroupBy, so a group has many of it", cut(&written));
+                    let message = format!(
+                        "`{}` is not in GroupBy, so a group may have several values of it",
+                        cut(&written)
+                    );
                     let add = if query.keys.is_empty() { "add GroupBy" } else { "add to GroupBy" };
                     let help = format!("{add} {0}, or aggregate it: MAX({0})", cut(&written));
                     self.source.fault(item.expr.span.clone(), message, Some(help));
@@ -378,7 +381,7 @@ impl Check<'_, '_> {
                     Some(from) => format!("name a variable of it, such as {}.{}.host", cut(first), from.name),
                     None => "correct that query first".to_owned(),
                 };
-                let message = format!("`{}` stands for the query `{}`", cut(first), cut(&label));
+                let message = format!("`{}` is a variable of the query `{}`", cut(first), cut(&label));
                 self.source.fault(span.clone(), message, Some(help));
                 return None;
             }

@@ -23,7 +23,7 @@ pub(crate) fn parse(source: &mut Source<'_>) -> Vec<Query> {
     let length = source.text.len();
     if length > TEXT {
         let message = format!("the program has {length} bytes; the limit is {TEXT}");
-        source.fault(0..0, message, Some("ask fewer questions in one program".to_owned()));
+        source.fault(0..0, message, Some("split it into several programs".to_owned()));
         return Vec::new();
     }
     let tokens = tokens(source);
@@ -185,9 +185,9 @@ impl Parser<'_, '_> {
             && !self.source.has_faults()
         {
             let help =
-                format!("remove `{0}:`, or ask for it: From e In ... Join q In {0} On q -> e", label.text);
+                format!("remove `{0}:`, or join it: From e In ... Join q In {0} On q -> e", label.text);
             let span = label.span.clone();
-            self.source.fault(span, "the last query has a label, so nothing asks it", Some(help));
+            self.source.fault(span, "the last query has a label, so no query uses it", Some(help));
         }
         queries
     }
@@ -309,7 +309,7 @@ impl Parser<'_, '_> {
         self.expect_word("On", &format!("a join names its order, the earlier first: {example}"))?;
         let earlier = self.name("the variable of this join")?;
         self.expect_mark("->", &format!("write the earlier variable first: {example}"))?;
-        let later = self.name("a variable that the query has already")?;
+        let later = self.name("a variable that the query already has")?;
         Some(Join { variable, source, choice, order: Some((earlier, later)) })
     }
 
@@ -322,7 +322,7 @@ impl Parser<'_, '_> {
                 "{}First, FirstN, MostRecent and MostRecentN choose events",
                 near.unwrap_or_default()
             );
-            let message = format!("`{}` chooses nothing that is known", cut(&word));
+            let message = format!("`{}` is not a known way to choose events", cut(&word));
             self.source.fault(token.span, message, Some(help));
             return None;
         };
@@ -342,7 +342,7 @@ impl Parser<'_, '_> {
             self.expect_mark(",", &format!("write {known}({n}, disk.open)"))?;
         }
         let source = self.tracepoints()?;
-        self.expect_mark(")", "close the parenthesis behind the tracepoint")?;
+        self.expect_mark(")", "close the parenthesis after the tracepoint")?;
         Some((if known.starts_with('F') { Choice::First(n) } else { Choice::Recent(n) }, source))
     }
 

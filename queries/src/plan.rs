@@ -145,7 +145,7 @@ impl Plan {
                     slots.iter().try_for_each(|&slot| known.set(slot))?;
                     for index in 0..shape.partials() {
                         let partial = known.partials.get_mut(usize::from(*partial) + index);
-                        *partial.ok_or("UNPACK has no room for an aggregate")? = true;
+                        *partial.ok_or("UNPACK has no slot for an aggregate")? = true;
                     }
                 }
                 Operation::Let { slot, expression } => {

@@ -67,7 +67,7 @@ impl Writer {
     }
 }
 
-/// Reads bytes that a stranger may have written: `None` if they end early or break a rule.
+/// Reads untrusted bytes: `None` if they end early or break a rule.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 

@@ -116,7 +116,7 @@ impl Client {
     }
 
     fn with_place(&self, fault: &str) -> String {
-        format!("{}: {fault}; the last parameters hold", self.place)
+        format!("{}: {fault}; the last parameters stay in force", self.place)
     }
 }
 

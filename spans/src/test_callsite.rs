@@ -15,7 +15,7 @@ pub(crate) static METADATA: Metadata<'static> = tracing_core::metadata! {
 
 static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
 
-/// The callsite of a span that the converter does not survive in tests.
+/// The callsite of a span that makes the converter panic.
 #[cfg(not(loom))]
 pub(crate) static BAD: Metadata<'static> = tracing_core::metadata! {
     name: "the converter panics",

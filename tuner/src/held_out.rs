@@ -185,7 +185,7 @@ impl<'w> Replays<'w> {
         });
     }
 
-    /// The part that the mean may be missing because no replay so far missed a certain trace.
+    /// Returns how far off the mean may be if no replay so far dropped the deciding traces.
     pub(crate) fn hidden(&self) -> Hidden {
         let mean_ms = MeanSd::of(self.runs.iter().map(|run| run.score.ss_ms)).mean;
         self.lone

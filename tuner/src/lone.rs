@@ -91,7 +91,7 @@ pub(crate) struct Watch<'l> {
     is_stratified: bool,
 }
 
-/// The part that a mean may be missing because all runs kept a trace that other runs may miss.
+/// By how much a mean may be off because all runs kept a trace that other runs may miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Hidden {
     /// By how much the mean distance may be too small, as a share of itself; infinite if the mean
@@ -173,8 +173,8 @@ impl Lone {
         }
     }
 
-    /// The part that the mean distance of these runs may be missing, for the trace that may add
-    /// most to it among those that all runs kept. Traces in the mixture are left out, because the
+    /// Returns how far off the mean distance of these runs may be: by the trace that may add most
+    /// to it among those that all runs kept. Traces in the mixture are left out, because the
     /// mean includes them.
     pub(crate) fn hidden(&self, runs: &[&WatchedRun], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
         let is_mixed = |place: &usize| mixture.is_some_and(|mixture| mixture.places.contains(place));

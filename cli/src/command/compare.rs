@@ -54,7 +54,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "RECORDING", required_unless_present = "good")]
     paths: Vec<PathBuf>,
 
-    /// A good run; repeatable. With several, the difference between good runs is known.
+    /// A good run; repeatable. Several show how much good runs differ.
     #[arg(long, value_name = "RECORDING", requires = "bad", conflicts_with = "paths")]
     good: Vec<PathBuf>,
 
@@ -97,11 +97,11 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "STEP", value_parser = limits::step)]
     weight_step: Option<Step>,
 
-    /// Take recordings for runs of their own even if their times touch.
+    /// Treat recordings as separate runs even if their times touch.
     #[arg(long)]
     assume_runs: bool,
 
-    /// The most variables that are looked at.
+    /// Greatest number of variables to test.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     variables_max: u32,
 

@@ -63,8 +63,8 @@ pub(crate) struct Order {
     #[arg(required = true, value_name = "RECORDING")]
     paths: Vec<PathBuf>,
 
-    /// The order that is wanted: time (the closest to the recorded times) or concurrency (each
-    /// event as early as its causes allow).
+    /// Which of the valid orders to print: time (the closest to the recorded times) or concurrency
+    /// (each event as early as its causes allow).
     #[arg(long, value_enum, value_name = "GOAL", default_value = "time")]
     goal: Aim,
 

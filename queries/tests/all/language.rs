@@ -106,7 +106,7 @@ fn faults_say_where_and_what_to_do() {
         ("from x in t join y in Last(u) on y -> x select y.a", &["column 23", "MostRecent"]),
         ("from x in t join y in FirstN(65, u) on y -> x select y.a", &["1 to 64"]),
         ("from x in t where sum(x.a) > 1 select x.a", &["before rows are aggregated"]),
-        ("from x in t select sum(x.a) / count", &["inside of an expression"]),
+        ("from x in t select sum(x.a) / count", &["part of an expression"]),
         ("from x in t where x.a > 5 parsecs select x.a", &["column 27", "expected `Join`, `Where`"]),
         ("from x in t where x.a > 5parsecs select x.a", &["is not a number", "200ms"]),
         ("from x in t where x.a = \"open\nselect x.a", &["column 25", "no closing"]),
@@ -117,11 +117,11 @@ fn faults_say_where_and_what_to_do() {
         ),
         ("from x in t select x.a where x.b = 1", &["`Where` after Select"]),
         ("from x in t@begin select x.a", &["`start` or `end`"]),
-        ("q: from x in t select x.a", &["nothing asks it"]),
+        ("q: from x in t select x.a", &["no query uses it"]),
         ("", &["expected `From`"]),
         (
             "from y in q select y.host from x in t join s in q on s -> x q: from z in u select z.a",
-            &["defined below"],
+            &["defined further down"],
         ),
     ] {
         let shown = refuse(text);

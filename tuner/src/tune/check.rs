@@ -110,9 +110,9 @@ pub(super) fn trial_replays(workload: &Workload, wanted: u64) -> u64 {
 
 impl Run<'_> {
     /// Replays a sampler on draws that the search did not use, and doubles their number until the
-    /// mean of dist/entropy is known or the next doubling would be too much work. Also returns what
-    /// the mean may be missing because no replay missed certain traces. `None` if there was no time
-    /// for any replay.
+    /// mean of dist/entropy is known or the next doubling would be too much work. Also returns
+    /// how far off the mean may be if no replay dropped the deciding traces. `None` if there was no
+    /// time for any replay.
     ///
     /// The number depends on the figures and not on the size of the workload: if a few traces
     /// decide the mean, most draws miss all of them, however many traces there are.

@@ -1,7 +1,7 @@
 //! Tries a key as it would be deployed, on blocks of time that it was not tuned on.
 //!
 //! On the blocks that a search saw, a key with more values is always better. Common parameters
-//! alone say little: a file has a probability for each key wherever that is better.
+//! alone are a poor guide: a file has a probability for each key wherever that is better.
 
 use std::borrow::Cow;
 

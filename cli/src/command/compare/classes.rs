@@ -31,35 +31,35 @@ const IDS_BYTES_MAX: u64 = 256 << 20;
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Classes")]
 pub(super) struct Classes {
-    /// Bad are traces whose root starts within this stretch of time (UTC).
+    /// Traces whose root starts within this interval (UTC) are bad.
     #[arg(long, value_name = "TIME+DURATION", value_parser = when::window, group = "split")]
     bad_time: Option<Window>,
 
-    /// Bad are the slowest traces: this share of all.
+    /// The slowest traces are bad: this share of all.
     #[arg(long, value_name = "SHARE", value_parser = values::part, group = "split")]
     bad_slowest: Option<f64>,
 
-    /// Bad are traces whose root takes longer.
+    /// Traces whose root takes longer are bad.
     #[arg(long, value_name = "DURATION", value_parser = when::length, group = "split")]
     bad_above: Option<u64>,
 
-    /// Bad are traces with an error in any span.
+    /// Traces with an error in any span are bad.
     #[arg(long, group = "split")]
     bad_errors: bool,
 
-    /// Bad are traces with this attribute on any span or its resource.
+    /// Traces with this attribute on any span or its resource are bad.
     #[arg(long, value_name = "KEY=VALUE", value_parser = when::attribute, group = "split")]
     bad_where: Option<(String, String)>,
 
-    /// Bad are the traces listed in this file, one id a line.
+    /// The traces listed in this file are bad, one id per line.
     #[arg(long, value_name = "FILE", group = "split")]
     bad_ids: Option<PathBuf>,
 
-    /// Good are only the traces listed in this file [default: all that are not bad].
+    /// Only the traces listed in this file are good [default: all that are not bad].
     #[arg(long, value_name = "FILE", requires = "split")]
     good_ids: Option<PathBuf>,
 
-    /// Good are only traces that start within this time of a bad one's start, or of --bad-time.
+    /// Only traces that start within this time of a bad one's start, or of --bad-time, are good.
     #[arg(long, value_name = "DURATION", value_parser = when::length)]
     near: Option<u64>,
 
@@ -82,7 +82,7 @@ impl Classes {
             || self.bad_ids.is_some()
     }
 
-    /// The time of bad traces, nanoseconds since the epoch, if time tells them.
+    /// The time of bad traces, nanoseconds since the epoch, if they are chosen by time.
     pub(super) fn window(&self) -> Option<Range<u64>> {
         self.bad_time.map(|window| window.from..window.to)
     }
@@ -281,14 +281,17 @@ fn ids(path: &Path) -> Result<HashSet<TraceId>, Failure> {
     let mut text = String::new();
     let read = fs::File::open(path).and_then(|file| file.take(IDS_BYTES_MAX + 1).read_to_string(&mut text));
     if read.map_err(|error| failed(error.to_string()))? as u64 > IDS_BYTES_MAX {
-        return Err(failed("more than 256 MB; write one id a line".to_owned()));
+        return Err(failed("more than 256 MB; write one id per line".to_owned()));
     }
     let mut ids = HashSet::new();
     for (number, line) in (1..).zip(text.lines()) {
         let Some(word) = line.split_whitespace().next() else { continue };
         let id = TraceId::from_hex(word).ok_or_else(|| {
             let word = output::brief(word);
-            Failure::Job(format!("{}:{number}: '{word}' is no trace id; write one id a line", shown(path)))
+            Failure::Job(format!(
+                "{}:{number}: '{word}' is not a trace id; write one id per line",
+                shown(path)
+            ))
         })?;
         ids.insert(id);
     }

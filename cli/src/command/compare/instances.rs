@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::shown;
 
-/// The beginning of a file that tells its kind.
+/// The prefix by which a file's kind is recognised.
 const BEGINNING: u64 = 64 << 10;
 
 /// Reads files of instances. `None` if the first path is none.
@@ -25,7 +25,7 @@ pub(super) fn read(paths: &[&PathBuf], stop: Stop<'_>) -> Result<Option<Instance
         for (run, path) in (0..).zip(paths) {
             let failed = |error: String| Failure::Job(format!("{}: {error}", shown(path)));
             if !is_one(path) {
-                return Err(failed("no file of instances, as the first is".to_owned()));
+                return Err(failed("not a file of instances, but the first one is".to_owned()));
             }
             let input = open(path).map_err(|error| failed(error.to_string()))?;
             all.read(input, run).map_err(|error| failed(error.to_string()))?;

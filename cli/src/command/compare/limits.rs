@@ -67,7 +67,7 @@ pub(super) fn step(text: &str) -> Result<Step, String> {
     }
     let ms = when::length(text).ok().map(|nanos| nanos as f64 / 1e6).filter(positive);
     ms.map(Step::Ms).ok_or_else(|| {
-        format!("invalid step of the metric '{}': use a time such as 500ms, or a number", escaped(text))
+        format!("invalid step of the metric '{}': use a duration such as 500ms, or a number", escaped(text))
     })
 }
 

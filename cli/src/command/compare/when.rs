@@ -28,7 +28,7 @@ impl Window {
 pub(super) fn window(text: &str) -> Result<Window, String> {
     let wrong = || {
         format!(
-            "invalid stretch of time '{}': use a start in UTC and a length, as in 2026-11-27T10:05:00Z+180s",
+            "invalid interval '{}': use a start in UTC and a duration, as in 2026-11-27T10:05:00Z+180s",
             escaped(text)
         )
     };

@@ -169,6 +169,6 @@ pub(super) fn problems(answer: &Answer) -> Vec<ProblemCount> {
         false,
         Vec::new(),
     );
-    add("late-traces", "traces kept late, which stand for none", answer.late_traces, false, Vec::new());
+    add("late-traces", "traces kept late, which have weight 0", answer.late_traces, false, Vec::new());
     problems
 }

@@ -78,8 +78,8 @@ struct Field {
 
 type Fields = BTreeMap<String, Field>;
 
-/// The fields of each tracepoint, collected as spans are read. Which of too many stay depends on
-/// their names only, not on the order of files.
+/// The fields of each tracepoint, collected as spans are read. Beyond the limit, those first by
+/// name are kept, whatever the order of files.
 #[derive(Default)]
 struct Found {
     names: BTreeMap<(Kind, String), Fields>,
