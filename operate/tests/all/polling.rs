@@ -86,7 +86,7 @@ fn the_last_good_parameters_hold_whatever_the_server_does() {
             "{sampler} {fault} of {}",
             &answer[..answer.len().min(60)]
         );
-        assert!(fault.contains("the last parameters hold"), "{fault}");
+        assert!(fault.contains("the last parameters stay in force"), "{fault}");
     }
     // A server that never responds blocks the caller for no longer than the timeout.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -160,7 +160,7 @@ fn a_file_over_https_comes_from_a_trusted_server_only() {
     ] {
         let (taken, fault) = look_with(polling);
         assert!(
-            !taken && fault.contains("ertificate") && fault.contains("the last parameters hold"),
+            !taken && fault.contains("ertificate") && fault.contains("the last parameters stay in force"),
             "{fault}"
         );
     }

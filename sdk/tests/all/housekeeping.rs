@@ -128,7 +128,7 @@ fn a_file_that_cannot_be_used_changes_nothing() {
         replace(&path);
         assert_eq!(look(), None, "reported at the second check only: {expected}");
         let fault = look().unwrap();
-        assert!(fault.contains(expected) && fault.ends_with("the last parameters hold"), "{fault}");
+        assert!(fault.contains(expected) && fault.ends_with("the last parameters stay in force"), "{fault}");
         assert_eq!(look(), Some(fault));
         let _ = fs::remove_dir(&path);
         fs::write(&path, file(3)).unwrap();
@@ -451,7 +451,7 @@ fn the_last_good_parameters_hold_while_a_source_fails() {
     *fault_of_source.lock().unwrap() = Some("it is closed".to_owned());
     world.handle.look_at_parameters();
     let fault = world.handle.parameters_fault();
-    assert_eq!(fault.as_deref(), Some("a place: it is closed; the last parameters hold"));
+    assert_eq!(fault.as_deref(), Some("a place: it is closed; the last parameters stay in force"));
     assert_eq!(world.handle.sampler_config().unwrap().to_string(), "ratio:0.25");
     let weak = world.handle.downgrade();
     assert_eq!(weak.upgrade().unwrap().parameters_fault(), fault);
