@@ -34,6 +34,65 @@ fn an_attribute_that_is_set_again_is_exported_once() {
     assert_eq!((draw(&spans).as_str(), spans[0].dropped_attributes_count), ("root n=999 other=1\n", 0));
 }
 
+/// The attributes of the first event of a span that records `error`.
+fn exception(record: impl FnOnce()) -> Vec<(String, String)> {
+    let spans = world(|builder| builder).run(|| info_span!("root").in_scope(record));
+    let event = &spans[0].events.events[0];
+    let own = event.attributes.iter().filter(|pair| pair.key.as_str().starts_with("exception."));
+    own.map(|pair| (pair.key.to_string(), pair.value.to_string())).collect()
+}
+
+#[derive(Debug)]
+struct Failed(#[expect(dead_code, reason = "shown by Debug")] u32);
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it failed")
+    }
+}
+
+impl std::error::Error for Failed {}
+
+#[tracing::instrument(err)]
+fn displayed() -> Result<(), Failed> {
+    Err(Failed(7))
+}
+
+#[tracing::instrument(err(Debug))]
+fn debugged() -> Result<(), Failed> {
+    Err(Failed(7))
+}
+
+/// Datadog and Sentry group exceptions by their type, and show none without.
+#[test]
+fn an_exception_has_a_type() {
+    let pair = |key: &str, value: &str| (format!("exception.{key}"), value.to_owned());
+    // `tracing` passes on the text only.
+    let expected = [pair("message", "it failed"), pair("type", "Error")];
+    assert_eq!(exception(|| _ = displayed()), expected);
+    assert_eq!(exception(|| _ = debugged()), [pair("message", "Failed(7)"), pair("type", "Failed")]);
+    let dynamic = |error: &(dyn std::error::Error + 'static)| {
+        let recorded = exception(|| tracing::error!(cause = error, "failed"));
+        recorded.into_iter().filter(|(key, _)| key == "exception.type").collect::<Vec<_>>()
+    };
+    assert_eq!(dynamic(&Failed(7)), [pair("type", "Failed")]);
+    assert_eq!(dynamic(&std::io::Error::other("no")), [pair("type", "std::io::Error")]);
+    assert_eq!(dynamic(&std::fmt::Error), [pair("type", "Error")]);
+}
+
+#[test]
+fn a_backtrace_is_the_stack_trace() {
+    // As anyhow 1.0 writes an error with a cause and a backtrace.
+    let text = "no price\n\nCaused by:\n    no row\n\nStack backtrace:\n   0: shop::price\n   1: main\n";
+    let pair = |key: &str, value: &str| (format!("exception.{key}"), value.to_owned());
+    let expected = [
+        pair("message", "no price\n\nCaused by:\n    no row"),
+        pair("type", "Error"),
+        pair("stacktrace", "   0: shop::price\n   1: main"),
+    ];
+    assert_eq!(exception(|| tracing::error!(error = %text)), expected);
+}
+
 /// If the user sets an attribute that the layer also adds to spans and events, only the user's
 /// value is exported.
 #[test]
@@ -307,6 +366,8 @@ pub(crate) const ROWS: &[Row] = &[
     ("a status that is Ok", ok_is_final),
     ("two error statuses with different descriptions", the_last_of_two_errors_counts),
     ("the attributes that a limit cuts first", limits_cut_what_the_layer_adds_before_what_the_user_gave),
+    ("the type of an exception", an_exception_has_a_type),
+    ("the backtrace in an anyhow error's `Debug` text", a_backtrace_is_the_stack_trace),
     ("text attributes", limits_are_counted_on_span_and_event),
     (
         "an event after entering `a`, `b` and `a` again on one thread",

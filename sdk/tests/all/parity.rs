@@ -78,8 +78,8 @@ pub(crate) fn lines(spans: &[SpanData]) -> Vec<String> {
 fn attributes(attributes: &[KeyValue]) -> String {
     let pairs: BTreeMap<&str, String> = attributes
         .iter()
-        // The reason and the weight of a trace that is kept late.
-        .filter(|pair| !pair.key.as_str().starts_with("sampl"))
+        // The reason and the weight of a trace that is kept late, and a documented difference.
+        .filter(|pair| !pair.key.as_str().starts_with("sampl") && pair.key.as_str() != "exception.type")
         .map(|KeyValue { key, value, .. }| match key.as_str() {
             key @ ("busy_ns" | "idle_ns") => (key, "0".to_owned()),
             key => (key, self::value(value)),

@@ -178,18 +178,35 @@ impl Visitor<'_> {
             Source::Str(ref text) => Source::Debug(text),
             other => other,
         };
-        let text = if self.conventions.error_events_to_status {
-            let description = self.write_name(source);
-            self.fields.status = Status::Error(description);
-            // The attribute's text is the start of the description, so both share the memory.
-            let within = cut_text(self.fields.memory.text(description), self.length_max);
-            Text { length: within.len() as u32, ..description }
-        } else {
-            self.write(source)
+        let whole = match self.conventions.error_events_to_status {
+            true => self.write_name(source),
+            false => self.write(source),
         };
+        let text = self.fields.memory.text(whole);
+        let (message, trace) = text.split_once(BACKTRACE).map_or((text, None), |(message, trace)| {
+            let length = trace.trim_end().len() as u32;
+            let start = whole.start + (message.len() + BACKTRACE.len()) as u32;
+            (message.trim_end(), Some(Text { start, length }))
+        });
+        // The attribute's text is the start of the description, so both share the memory.
+        let within = cut_text(message, self.length_max).len() as u32;
+        let (description, text) = (message.len() as u32, Text { length: within, ..whole });
+        if self.conventions.error_events_to_status {
+            self.fields.status = Status::Error(Text { length: description, ..whole });
+        }
         self.fields.is_exception |= self.conventions.error_events_to_exceptions;
         let name = if self.fields.is_exception { "exception.message" } else { "error" };
         self.push(name, Value::Text(text));
+        if self.fields.is_exception {
+            let kind = match type_of(self.fields.memory.text(text)) {
+                Some(kind) => Text { length: kind.len() as u32, ..text },
+                None => self.write(Source::Str(UNKNOWN_TYPE)),
+            };
+            self.push("exception.type", Value::Text(kind));
+            if let Some(trace) = trace {
+                self.push("exception.stacktrace", Value::Text(trace));
+            }
+        }
     }
 
     fn log(&mut self, name: &'static str, source: Source<'_>) {
@@ -309,10 +326,18 @@ impl Visit for Visitor<'_> {
             chain.push(self.write(Source::Display(error)));
             source = error.source();
         }
+        let kind = if value.is::<std::io::Error>() { Some("std::io::Error") } else { None };
+        let mut head = Head::default();
+        let kind = kind.or_else(|| {
+            let _ = write!(head, "{value:?}");
+            type_of(&head.text)
+        });
+        let kind = self.write(Source::Str(kind.unwrap_or(UNKNOWN_TYPE)));
         let lists = &mut self.fields.memory.lists;
         let texts = Texts { start: lists.len() as u32, count: chain.len() as u32 };
         lists.append(&mut chain);
         let exception = [
+            Attribute::new("exception.type", Value::Text(kind)),
             Attribute::new("exception.message", Value::Text(message)),
             Attribute::new("exception.stacktrace", Value::Texts(texts)),
         ];
@@ -324,6 +349,35 @@ impl Visit for Visitor<'_> {
         }
         self.push(field.name(), Value::Text(message));
         self.fields.attributes.push(Attribute::chain(field.name(), texts));
+    }
+}
+
+/// The heading under which anyhow puts a backtrace in its `Debug` text, after all causes.
+const BACKTRACE: &str = "Stack backtrace:\n";
+
+/// `tracing` passes on an error's text, or the error as `dyn Error`, and neither knows its type.
+const UNKNOWN_TYPE: &str = "Error";
+
+/// The name of a type or variant at the start of a derived `Debug` text.
+fn type_of(text: &str) -> Option<&str> {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let length = text.bytes().take_while(|byte| is_part(byte)).count();
+    let (name, rest) = text.split_at(length);
+    let is_derived = rest.is_empty() || rest.starts_with('(') || rest.starts_with(" {");
+    (name.starts_with(|first: char| first.is_ascii_uppercase()) && is_derived).then_some(name)
+}
+
+/// The start of a text, which is enough for the name of a type.
+#[derive(Default)]
+struct Head {
+    text: String,
+}
+
+impl fmt::Write for Head {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        const BYTES_MAX: usize = 128;
+        self.text.push_str(piece);
+        if self.text.len() < BYTES_MAX { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
@@ -379,6 +433,20 @@ mod tests {
         let mut out = Limited { text: &mut text, start, max, free: max };
         let result = pieces.iter().try_for_each(|piece| out.write_str(piece));
         (text.split_off(start), result.is_err())
+    }
+
+    #[test]
+    fn a_derived_debug_text_begins_with_the_type() {
+        for (text, expected) in [
+            ("ParseIntError { kind: InvalidDigit }", Some("ParseIntError")),
+            ("NotFound(7)", Some("NotFound")),
+            ("Timeout", Some("Timeout")),
+            ("Connection refused (os error 111)", None),
+            ("no price", None),
+            ("", None),
+        ] {
+            assert_eq!(type_of(text), expected, "{text}");
+        }
     }
 
     #[test]
