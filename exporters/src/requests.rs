@@ -2,6 +2,7 @@
 //! outcomes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use astracer_model::Span;
@@ -44,6 +45,8 @@ pub(crate) struct Requests {
     last_bytes: AtomicUsize,
     pub(crate) counter: Counter,
     pub(crate) availability: Availability,
+    /// The kind of failure of the current outage, and its cause if that was found.
+    diagnosed: Mutex<Option<(ErrorKind, Option<ExportError>)>>,
 }
 
 /// A call in progress.
@@ -71,6 +74,7 @@ impl Requests {
             last_bytes: AtomicUsize::new(0),
             availability: Availability::new(sending.retry, counter.clone()),
             counter,
+            diagnosed: Mutex::default(),
         }
     }
 
@@ -160,22 +164,44 @@ impl Requests {
             let asking = self.counter.ask(call.wire.target());
             let sent = call.wire.post(&body, spans, call.timeout);
             drop(asking);
-            // Once for each outage: operators should read its cause from the start.
-            let begins = call.deadline.is_some() && !self.counter.waits() && !self.availability.is_closed();
-            sent.map_err(|error| if begins && error.may_retry() { call.wire.diagnose(error) } else { error })
+            sent.map_err(|error| self.diagnose(call, error))
         };
         match call.deadline {
             Some(deadline) => self.availability.send(deadline, post),
             None => self.availability.send_once(post),
         }
     }
+
+    /// Returns the cause of a failure. It is looked for when an outage begins, so that operators
+    /// read it from the start, and kept for as long as attempts fail in the same way.
+    fn diagnose<W: Wire>(&self, call: &Call<'_, W>, error: ExportError) -> ExportError {
+        if !error.may_retry() {
+            return error;
+        }
+        let known = || self.diagnosed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !self.counter.waits();
+        if let Some((kind, cause)) = known().as_ref().filter(|_| !is_new)
+            && *kind == error.kind()
+        {
+            return cause.clone().unwrap_or(error);
+        }
+        if call.deadline.is_none() || self.availability.is_closed() {
+            return error;
+        }
+        let kind = error.kind();
+        let found = call.wire.diagnose(error);
+        *known() = Some((kind, (found.kind() != kind).then(|| found.clone())));
+        found
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
+    use std::collections::VecDeque;
 
     use super::*;
+    use crate::retry::Retry;
 
     /// A request consists of its spans' names. The closure makes the server's response from the
     /// number of spans.
@@ -221,6 +247,62 @@ mod tests {
             error(&requests),
             "t: the exporter has been shut down; shut the exporter down only after the last span has ended"
         );
+    }
+
+    /// A port for gRPC. Each failure is as the connection happens to end.
+    struct WrongPort {
+        failures: RefCell<VecDeque<ErrorKind>>,
+        diagnoses: Cell<u32>,
+        waits_for: RefCell<Vec<Option<ErrorKind>>>,
+        counter: Counter,
+    }
+
+    impl Wire for WrongPort {
+        type Packed = ();
+
+        fn target(&self) -> String {
+            "t".to_owned()
+        }
+
+        fn encode(&self, _: &[Span<'_>], _: &mut Vec<u8>) {}
+
+        fn pack(&self, _: Vec<u8>) {}
+
+        fn diagnose(&self, error: ExportError) -> ExportError {
+            self.diagnoses.set(self.diagnoses.get() + 1);
+            match error.kind() {
+                ErrorKind::TimedOut => error,
+                _ => error.caused_by(ErrorKind::GrpcPort),
+            }
+        }
+
+        fn post(&self, _: &(), _: usize, _: Duration) -> Result<Delivery, ExportError> {
+            self.waits_for.borrow_mut().push(self.counter.read().waiting.map(|error| error.kind()));
+            let kind = self.failures.borrow_mut().pop_front();
+            kind.map_or(Ok(Delivery::new(1, 0)), |kind| Err(ExportError::new(kind, "t", "").retryable(None)))
+        }
+    }
+
+    /// Issue: the cause was found at once, and replaced by the next attempt's bare error before it
+    /// was printed.
+    #[test]
+    fn the_cause_of_an_outage_stays_while_attempts_fail_in_the_same_way() {
+        use ErrorKind::{ConnectionLost, GrpcPort, TimedOut, UnexpectedAnswer};
+        let retry = Retry::default().with_initial_delay(Duration::ZERO);
+        let requests = Requests::new(&Sending { retry, ..Sending::new(4) });
+        let failures =
+            [UnexpectedAnswer, UnexpectedAnswer, ConnectionLost, ConnectionLost, TimedOut, TimedOut];
+        let wire = WrongPort {
+            failures: RefCell::new(failures.into()),
+            diagnoses: Cell::new(0),
+            waits_for: RefCell::default(),
+            counter: requests.counter.clone(),
+        };
+        assert!(requests.deliver(&wire, &[Span::default()]).error.is_none());
+        let seen = [None, Some(GrpcPort), Some(GrpcPort), Some(GrpcPort), Some(GrpcPort), Some(TimedOut)];
+        assert_eq!(wire.waits_for.borrow()[..6], seen);
+        assert_eq!(wire.diagnoses.get(), 3, "once for each way to fail");
+        assert!(!requests.counter.waits());
     }
 
     /// The error that ends an attempt must not hide why an earlier span was lost.
