@@ -34,6 +34,11 @@ struct Outgoing<'a>(&'a mut HeaderMap);
 
 impl Injector for Outgoing<'_> {
     fn set(&mut self, key: &str, value: String) {
+        if key == "traceparent" {
+            // A request that is passed on may carry the state that its own caller sent, and no new
+            // one may follow.
+            self.0.remove("tracestate");
+        }
         let name = parsed(key).cloned().map_or_else(|| HeaderName::try_from(key), Ok);
         // A propagator of the service's own may write what no header can hold.
         if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
