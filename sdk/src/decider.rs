@@ -27,7 +27,7 @@ use crate::rules::Rules;
 use crate::why::Why;
 use astracer_spans::clock::{Clock, Ticks};
 use astracer_spans::panics::caught;
-use astracer_spans::reentry::ReentryGuard;
+use astracer_spans::reentry::{Busy, ReentryGuard};
 use astracer_spans::stats::{Counters, Tally};
 use astracer_spans::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use astracer_spans::trace_state::{self, State};
@@ -208,14 +208,16 @@ impl Decider {
 
     #[inline]
     pub(crate) fn key_number(&self, key: &str) -> Option<KeyNumber> {
-        self.tail.as_ref().map(|tail| tail.key(key))
+        let tail = self.tail.as_ref()?;
+        let _busy = Busy::mark();
+        Some(tail.key(key))
     }
 
     /// Like [`Decider::key_number`], for the key of a callsite's name, which each thread looks up
     /// once.
     #[inline]
     fn key_number_of(&self, metadata: &'static Metadata<'static>, key: &str) -> Option<KeyNumber> {
-        let tail = self.tail.as_ref()?;
+        self.tail.as_ref()?;
         let address = std::ptr::from_ref(metadata).addr();
         let place = address / align_of::<Metadata<'static>>() % NUMBERS_MAX;
         let known = NUMBERS.try_with(|places| places[place].get());
@@ -224,7 +226,7 @@ impl Decider {
         {
             return Some(number);
         }
-        let number = tail.key(key);
+        let number = self.key_number(key)?;
         // An assigned number never changes. A key without one shares [`KeyNumber::OTHERS`] and may
         // get a number later, so that is not remembered.
         if number != KeyNumber::OTHERS {
@@ -337,6 +339,7 @@ impl Decider {
     #[inline(always)]
     fn stratified_for(&self, key: &str, trace_id: TraceId) -> Option<Randomness> {
         let stratified = self.stratified.as_ref()?;
+        let _busy = Busy::mark();
         Some(stratified.next(key, weight::of_trace_id(trace_id).get()))
     }
 
@@ -378,6 +381,7 @@ impl Decider {
     /// Lends the current rules. `f` runs none of the user's code.
     #[inline]
     fn with_rules<T>(&self, f: impl Fn(&Rules) -> T) -> T {
+        let _busy = Busy::mark();
         let with_copy = |places: &[ThreadCopy; COPIES]| {
             let mut place = places[self.number as usize % COPIES].try_borrow_mut().ok()?;
             let (number, copy) = &mut *place;

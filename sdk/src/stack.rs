@@ -18,6 +18,7 @@ use std::mem::ManuallyDrop;
 use opentelemetry::{Context, ContextGuard, SpanId};
 
 use astracer_spans::panics::caught;
+use astracer_spans::reentry::Busy;
 
 pub(crate) mod owner;
 
@@ -196,6 +197,7 @@ pub(crate) fn has_contexts() -> bool {
 /// Makes the stack, unless it exists; returns whether the thread has contexts.
 #[cold]
 fn make_stack() -> bool {
+    let _busy = Busy::mark();
     STACK.try_with(|_| here(|here| here.has_contexts.get())).unwrap_or_default()
 }
 
@@ -374,6 +376,7 @@ pub(crate) fn push(entered: Entered) {
 /// Moves the innermost item to the stack, because the thread enters another one.
 #[inline(never)]
 fn set_aside() {
+    let _busy = Busy::mark();
     here(|here| {
         let _ = STACK.try_with(|stack| stack.0.borrow_mut().push(here.take()));
     });
@@ -411,6 +414,7 @@ pub(crate) fn pop_gone() -> Option<Entered> {
 /// Exits a span that is not the innermost, if this thread is inside it at all.
 #[cold]
 fn pop_outer(here: &Here, owner: u64, id: u64) -> Option<Entered> {
+    let _busy = Busy::mark();
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.0.borrow_mut();
         let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;

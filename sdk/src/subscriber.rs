@@ -21,6 +21,7 @@ use crate::layer::AstracerLayer;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
 use crate::table::{Entry, LetGo, UNRECORDED, is_unrecorded, unrecorded_id};
+use astracer_spans::reentry::Busy;
 
 /// A subscriber that replaces [`tracing_subscriber::registry()`] with an [`AstracerLayer`] on it.
 ///
@@ -250,6 +251,7 @@ thread_local! {
 
 /// Lends the spans that are being closed; `None` if they are gone, because the thread is exiting.
 fn closing<T>(f: impl FnOnce(&mut (u64, Vec<u64>)) -> T) -> Option<T> {
+    let _busy = Busy::mark();
     CLOSING.try_with(|closing| f(&mut closing.borrow_mut())).ok()
 }
 

@@ -36,6 +36,7 @@ use self::pages::Pages;
 use self::unrecorded::Refused;
 pub(crate) use self::unrecorded::{METADATA as UNRECORDED, Refusal, is_unrecorded, unrecorded_id};
 use astracer_spans::memory_budget::{MemoryBudget, Use};
+use astracer_spans::reentry::Busy;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -104,7 +105,10 @@ impl Table {
                 let known = shards[shard].get().and_then(|pages| pages.get(place));
                 let entry = match known {
                     Some(entry) => entry,
-                    None => shards[shard].get_or_init(Box::default).grow(place, &self.budget, by)?,
+                    None => {
+                        let _busy = Busy::mark();
+                        shards[shard].get_or_init(Box::default).grow(place, &self.budget, by)?
+                    }
                 };
                 entry.take(id).then_some(entry)
             }

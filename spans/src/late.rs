@@ -39,6 +39,7 @@ use crate::held_logs::Watchers;
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
 use crate::record::{Buffer, Header, KeepReason};
+use crate::reentry::Busy;
 use crate::stats::{GivenUp, TailStats, Tally};
 use crate::sync::statics::{AtomicBool, Ordering};
 use crate::thread;
@@ -154,6 +155,7 @@ impl LateTraces {
         (trace.counted, trace.duration, trace.ended) = (trace.buffer.counted(), root.nanos, root.at);
         // If the root has ended, counting it has already armed its key.
         if trace.severity == Severity::Error && trace.root().is_none() {
+            let _busy = Busy::mark();
             self.sampler().note_error(trace.key, root.now);
         }
         let kept = self.decide(&mut trace, root.now, !patience.is_over());
@@ -229,7 +231,9 @@ impl LateTraces {
         let view = PolicyView { trace: self.view(trace), own };
         let shape = if self.is_shaped { shape::of(view.trace.spans) } else { 0 };
         let submitted = view.submitted(trace.key, now, (shape, trace.buffer.bytes_used()));
+        let busy = Busy::mark();
         let (decided, threshold) = self.sampler().decide_by_chance(&submitted, randomness);
+        drop(busy);
         match decided {
             Decided::Kept(place) => return Some((KeepReason::policy(place), threshold)),
             Decided::Refused(place) => trace.refused_by = Some(KeepReason::policy(place)),
@@ -295,6 +299,7 @@ impl LateTraces {
             u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
         );
         let now = self.clock.since_origin(self.clock.ticks());
+        let _busy = Busy::mark();
         self.sampler().note_kept(key, thread::number() as usize, exemplar, now);
     }
 
@@ -356,6 +361,8 @@ impl LateTraces {
         {
             warn(|| {
                 tracing::warn!(
+                    target: "astracer",
+                    parent: None,
                     "astracer samples roots that another SDK records, so late keeping \
                       does not cover their traces: record them with astracer's layer"
                 );

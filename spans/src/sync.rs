@@ -10,8 +10,12 @@ use loom as base;
 use std as base;
 
 pub use base::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub use base::sync::{Condvar, Mutex, MutexGuard};
+pub use base::sync::{Condvar, Mutex};
 pub use std::sync::PoisonError;
+
+use std::ops::{Deref, DerefMut};
+
+use crate::reentry::Busy;
 
 /// Lets other threads run while this one waits for another to change a state.
 pub fn wait_a_moment() {
@@ -23,11 +27,41 @@ pub mod statics {
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }
 
+/// A held lock. While there is one, its thread is [`Busy`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    /// Released before the mark is.
+    guard: base::sync::MutexGuard<'a, T>,
+    busy: Busy,
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
 /// Locks, ignoring poison: code that can panic does not run under the SDK's locks, so the guarded
 /// data is consistent.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let busy = Busy::mark();
+    MutexGuard { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), busy }
+}
+
+pub fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    let MutexGuard { guard, busy } = guard;
+    MutexGuard { guard: condition.wait(guard).unwrap_or_else(PoisonError::into_inner), busy }
 }
 
 pub fn wait_for<'a, T>(
@@ -35,12 +69,14 @@ pub fn wait_for<'a, T>(
     guard: MutexGuard<'a, T>,
     timeout: std::time::Duration,
 ) -> MutexGuard<'a, T> {
+    let MutexGuard { guard, busy } = guard;
     // loom has no time: in a model this waits for the notification.
     #[cfg(loom)]
-    return {
+    let guard = {
         let _ = timeout;
         condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
     };
     #[cfg(not(loom))]
-    condition.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
+    let guard = condition.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0;
+    MutexGuard { guard, busy }
 }

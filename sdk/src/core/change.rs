@@ -13,6 +13,7 @@ use crate::stack;
 use crate::table::PENDING;
 use crate::table::{Entry, Pending, Phase};
 use astracer_spans::record::{Body, EventTime, Fields, SpanLimits};
+use astracer_spans::reentry::is_busy;
 use astracer_spans::stats::Tally;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -47,6 +48,9 @@ impl Core {
     }
 
     pub(crate) fn record(&self, id: &Id, values: &Record<'_>) {
+        if is_busy() {
+            return;
+        }
         let Some(entry) = self.recordable(id) else {
             return self.note_dropped_fields(id, |visitor| values.record(visitor));
         };
@@ -62,6 +66,9 @@ impl Core {
     }
 
     pub(crate) fn event(&self, event: &Event<'_>) {
+        if is_busy() {
+            return;
+        }
         let id = if event.is_contextual() {
             match stack::innermost(self.number()) {
                 Some(inside) if !inside.is_dropped && inside.entry != 0 => Id::from_u64(inside.entry),
@@ -87,6 +94,9 @@ impl Core {
     }
 
     pub(crate) fn follows(&self, id: &Id, follows: &Id) {
+        if is_busy() {
+            return;
+        }
         let Some(to) = self.find(follows) else { return };
         self.started(to);
         let Some(to) = self.ids(to) else { return };

@@ -16,6 +16,7 @@ use crate::settings::ContextMode;
 use crate::stack;
 use crate::table::{BASE_CURRENT, CONTEXT, Entry, Phase, STATE};
 use astracer_spans::record::{Body, EventTime, SpanLimits};
+use astracer_spans::reentry::Busy;
 use astracer_spans::thread;
 
 impl Core {
@@ -79,6 +80,7 @@ impl Core {
         // The thread that enters the span may be inside another trace, whose values are not the
         // span's. Baggage is cleared, because the span would have captured any that was there when
         // it began.
+        let _busy = Busy::mark();
         Context::map_current(|current| {
             let span = current.span().span_context().span_id();
             let is_other = span != entry.parent() && !self.is_beside(span, entry.parent());

@@ -7,6 +7,7 @@ use super::Core;
 use crate::table::{Entry, Fate, HELD, Phase, REMOTE_PARENT, ROOT};
 use astracer_spans::panics::caught;
 use astracer_spans::record::{Body, Header, KeepReason, Record};
+use astracer_spans::reentry::is_busy;
 use astracer_spans::stats::{Counted, GivenUp, Loss, Tally};
 use astracer_spans::trace_state::State;
 
@@ -15,12 +16,16 @@ impl Core {
     pub(crate) fn end(&self, id: &Id) {
         match self.entry_of(id) {
             Some(entry) => self.end_entry(entry),
+            None if is_busy() => {}
             None => self.table.refused.forget(id.into_u64()),
         }
     }
 
     #[inline]
     pub(crate) fn end_entry(&self, entry: &Entry) {
+        if is_busy() {
+            return self.lose_end(entry);
+        }
         let phase = match entry.settled_phase() {
             // A root that was never entered is still undecided.
             Phase::Undecided => self.started(entry),
@@ -37,6 +42,18 @@ impl Core {
             self.count_dropped_root(entry);
         }
         self.table.free(entry);
+    }
+
+    /// Counts a span as lost that an allocator ends while this thread holds a lock of ours. Its
+    /// entry stays taken, since freeing it may need that lock.
+    #[cold]
+    fn lose_end(&self, entry: &Entry) {
+        if matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
+            let counters = &self.shared.counters;
+            counters.tally(Tally::SpansEnded, 1);
+            let roots = (entry.flags() & ROOT != 0).into();
+            counters.lose(Loss::Nested, Counted { spans: 1, roots, calls: 0.0 });
+        }
     }
 
     fn end_with_extra(&self, entry: &Entry, is_recorded: bool) {

@@ -11,11 +11,15 @@ use super::place::forget_gone;
 use crate::settings::ContextMode;
 use crate::stack::{self, CurrentSpan, Entered};
 use crate::table::{Entry, Phase};
+use astracer_spans::reentry::{Busy, is_busy};
 use astracer_spans::stats::Tally;
 
 impl Core {
     #[inline]
     pub(crate) fn enter(&self, id: &Id) {
+        if is_busy() {
+            return;
+        }
         let Some(entry) = self.find(id) else { return self.enter_unrecorded(id) };
         let phase = match entry.phase() {
             Phase::Recorded => Phase::Recorded,
@@ -81,7 +85,9 @@ impl Core {
         // A cached context, or one made from the empty context, would end the suppression of the
         // code that enters the span.
         let ends = !context.is_telemetry_suppressed() && Context::is_current_telemetry_suppressed();
-        Some(if ends { context.with_telemetry_suppressed() } else { context }.attach())
+        let context = if ends { context.with_telemetry_suppressed() } else { context };
+        let _busy = Busy::mark();
+        Some(context.attach())
     }
 
     #[inline(always)]
@@ -94,6 +100,9 @@ impl Core {
     /// and with their number; see [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
+        if is_busy() {
+            return;
+        }
         if self.is_unsure() {
             self.resolve(id.into_u64());
         }

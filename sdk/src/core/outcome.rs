@@ -23,6 +23,7 @@ use astracer_spans::late::{LateTraces, Outcome};
 use astracer_spans::record::{
     Attribute, Body, Buffer, ERROR, Fields, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status,
 };
+use astracer_spans::reentry::Busy;
 use astracer_spans::thread;
 use astracer_spans::traces::{EndedSpan, TraceRef};
 use astracer_spans::weight::{self, Weighing};
@@ -39,6 +40,7 @@ impl Core {
     ) -> Option<TraceRef> {
         let late = self.shared.late.as_ref()?;
         let key = decision.key?;
+        let _busy = Busy::mark();
         if decision.keep {
             self.weigh_kept(late, decision, key, began);
             return None;
@@ -106,7 +108,9 @@ impl Core {
         // The present time, not the time at which the root was exited, which may be long ago:
         // budgets and thresholds are shared by all traces.
         let now = || self.shared.decider.now();
+        let busy = Busy::mark();
         let is_troubled = late.sampler().count_when(key, thread::number() as usize, &ended, now);
+        drop(busy);
         if is_troubled {
             late.troubled.note(trace_id);
         }
@@ -213,6 +217,7 @@ impl Core {
             entry.root_key().filter(|_| entry.trace_id() == trace_id)
         });
         if let Some(key) = key {
+            let _busy = Busy::mark();
             late.sampler().boost(key, self.shared.decider.now());
         }
     }

@@ -17,11 +17,13 @@ use crate::propagation::is_debug;
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};
+use astracer_spans::reentry::is_busy;
+use astracer_spans::stats::{Counted, Loss, Tally};
 
 #[derive(Debug)]
 pub(crate) enum Placement<'a> {
-    /// The span is not recorded, and not known: the layer is shut down, telemetry is suppressed
-    /// here, a connection's span would begin a trace of its own, or the dropped span around it has
+    /// The span is not recorded, and not known: the layer is shut down or busy on this thread,
+    /// telemetry is suppressed here, a connection's span would begin a trace of its own, or the dropped span around it has
     /// ended.
     Nowhere,
     /// The span is a local root. If its parent is one of our dropped spans, it is dropped too,
@@ -107,7 +109,7 @@ fn current_as(span: SpanContext) -> Context {
 /// of a kept trace, and nothing else determines its place. The second value is its [`Base::flag`].
 #[inline]
 pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Option<(&'a Entry, u8)> {
-    if core.is_closed() || !attributes.is_contextual() {
+    if core.is_closed() || is_busy() || !attributes.is_contextual() {
         return None;
     }
     let inside = stack::innermost_of_all(core.number()).filter(|inside| !inside.is_dropped)?;
@@ -162,6 +164,10 @@ fn is_transport(target: &str) -> bool {
 
 fn place_anywhere<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     if core.is_closed() {
+        return Placement::Nowhere;
+    }
+    if is_busy() {
+        core.lose_nested();
         return Placement::Nowhere;
     }
     if !attributes.is_contextual() {
@@ -226,6 +232,19 @@ fn place_anywhere<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<
         return Placement::LocalRoot { base: Base::Captured(base), below_dropped: true };
     }
     Placement::BelowDropped { above }
+}
+
+impl Core {
+    /// Counts a span that an allocator makes while this thread holds a lock of ours.
+    #[cold]
+    fn lose_nested(&self) {
+        if !stack::is_dropped(self.number()) {
+            let counters = &self.shared.counters;
+            counters.tally(Tally::SpansMade, 1);
+            counters.tally(Tally::SpansEnded, 1);
+            counters.lose(Loss::Nested, Counted { spans: 1, ..Counted::default() });
+        }
+    }
 }
 
 /// Leaves spans of layers that no longer exist; otherwise their contexts would stay current here

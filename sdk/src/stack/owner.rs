@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use astracer_spans::reentry::Busy;
 use astracer_spans::sync::statics::{AtomicU64, Ordering};
 use opentelemetry::SpanId;
 
@@ -52,6 +53,7 @@ impl Number {
     }
 
     pub(crate) fn register(&self, owner: Weak<dyn Owner>) {
+        let _busy = Busy::mark();
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
         if let Err(at) = known.binary_search_by_key(&self.0, |known| known.number) {
             known.insert(at, Known { number: self.0, owner, base: 0 });
@@ -78,6 +80,7 @@ pub(crate) fn find(number: u64) -> Option<Arc<dyn Owner>> {
 #[cold]
 pub(crate) fn with_open(span: SpanId) -> Option<u64> {
     let all: Vec<(u64, Arc<dyn Owner>)> = {
+        let _busy = Busy::mark();
         let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
         known.iter().filter_map(|known| Some((known.number, known.owner.upgrade()?))).collect()
     };

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::entry::Entry;
 use astracer_spans::memory_budget::{MemoryBudget, Use};
+use astracer_spans::reentry::Busy;
 
 pub(super) const FIRST_PAGE: u64 = 32;
 
@@ -44,6 +45,8 @@ impl Pages {
                 return None;
             }
             let mut is_new = false;
+            // Its allocation would make an allocator's span come here again.
+            let _busy = Busy::mark();
             page.get_or_init(|| {
                 is_new = true;
                 (0..length).map(|_| Entry::default()).collect()

@@ -18,6 +18,7 @@ use tracing_core::span::Id;
 use tracing_core::{Level, Metadata};
 
 use super::entry::{Beginning, Entry};
+use astracer_spans::reentry::Busy;
 use astracer_spans::sync::statics::{AtomicU64, Ordering};
 use astracer_spans::sync::{Mutex, lock};
 
@@ -87,6 +88,7 @@ impl Refused {
             return entry;
         }
         let beginning = beginning();
+        let _busy = Busy::mark();
         shared.get_or_init(|| {
             let entry = Box::<Entry>::default();
             entry.take(SHARED | refusal as u64);

@@ -8,6 +8,7 @@ use super::LateTraces;
 use super::ring::{LateSpan, WayOut};
 use crate::export::Patience;
 use crate::record::{Body, Header, KeepReason, Record};
+use crate::reentry::Busy;
 use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
 
@@ -42,6 +43,7 @@ impl LateTraces {
         };
         count(key.is_some());
         if let (Severity::Error, Some(key)) = (severity, key) {
+            let _busy = Busy::mark();
             self.sampler().note_error(key, now);
         }
         match span {

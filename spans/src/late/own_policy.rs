@@ -14,7 +14,7 @@ use super::view::TailTrace;
 use crate::clock::Clock;
 use crate::panics::{caught, warn};
 use crate::record::TraceView;
-use crate::reentry::ReentryGuard;
+use crate::reentry::{NotBusy, ReentryGuard};
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
 
@@ -60,7 +60,10 @@ impl OwnPolicy {
     pub fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
         let Some(_guard) = ReentryGuard::enter(&IN_POLICY).filter(|_| !self.is_off()) else { return false };
         let began = clock.ticks();
-        let wants = ask(&self.function, trace);
+        let wants = {
+            let _not_busy = NotBusy::lift();
+            ask(&self.function, trace)
+        };
         if clock.nanos_between(began, clock.ticks()) > SLOW_NANOS {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
@@ -86,6 +89,8 @@ impl OwnPolicy {
             let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
             warn(|| {
                 tracing::warn!(
+                    target: "astracer",
+                    parent: None,
                     policy = name,
                     panics,
                     slow,

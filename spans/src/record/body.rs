@@ -25,6 +25,7 @@ use super::memory::{Memory, Text, cut_text};
 use super::span::{Detail, Status};
 use crate::clock::Ticks;
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
+use crate::reentry::Busy;
 
 #[derive(Debug, Default)]
 pub struct Body {
@@ -77,6 +78,7 @@ impl Body {
         if self.reservation.bytes() > SPARE_RESERVED_MAX || self.memory.text.capacity() > SPARE_RESERVED_MAX {
             return;
         }
+        let _busy = Busy::mark();
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {

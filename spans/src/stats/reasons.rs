@@ -48,6 +48,9 @@ reasons! {
         /// The span did not fit the memory of open spans, or is below one that did not. Processes
         /// called from there drop their part of the trace.
         open_spans: OpenSpans,
+        /// The global allocator made the span while its thread held a lock that the span needs. Its
+        /// events in that situation are not counted.
+        nested: Nested,
         /// The queue to the exporter was full.
         queue_full: QueueFull,
         /// The destination rejected a request permanently.

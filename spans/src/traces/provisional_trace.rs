@@ -10,6 +10,7 @@ use super::TraceRef;
 use crate::clock::Ticks;
 use crate::memory_budget::{Reservation, Use};
 use crate::record::{Body, Buffer, Header, KeepReason, Record};
+use crate::reentry::Busy;
 use crate::stats::{Counted, GivenUp};
 use crate::trace_state::State;
 
@@ -84,6 +85,7 @@ impl ProvisionalTrace {
         self.buffer.clear();
         self.header.state = State::EMPTY;
         (self.refused_by, self.is_held) = (None, false);
+        let _busy = Busy::mark();
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {

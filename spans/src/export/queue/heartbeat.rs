@@ -4,7 +4,7 @@
 use astracer_model::Span;
 
 use super::Queue;
-use crate::sync::{PoisonError, lock};
+use crate::sync::{lock, wait};
 
 /// At most one heartbeat is pending, however long the exporter takes.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Queue {
     pub fn wait_for_heartbeat(&self) {
         let mut state = lock(&self.state);
         while !state.ended && state.heartbeats.is_pending() {
-            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.done, state);
         }
     }
 
