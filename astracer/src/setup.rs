@@ -1,17 +1,25 @@
 //! The shortest way to a traced service: one call that installs what most services need.
 
+mod interrupt;
+
 use std::fmt;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use astracer_exporters::Destination;
 #[cfg(feature = "_otlp")]
 use astracer_exporters::{ConfigError, Otlp};
 use astracer_samplers::Config;
-use astracer_sdk::{Astracer, BuildError, Builder, FlushError, Handle};
+use astracer_sdk::{Astracer, AstracerLayer, BuildError, Builder, DroppedSpans, FlushError, Handle};
 use opentelemetry_sdk::trace::SpanExporter;
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing::subscriber::Interest;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, FilterExt as _, LevelFilter, Targets};
+use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+use self::interrupt::Interruptible;
 
 /// Installs tracing for the whole process, by the variables of OpenTelemetry; see [`configure`] for
 /// settings in code.
@@ -42,19 +50,47 @@ pub fn init() -> Result<Guard, SetupError> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn configure() -> Setup {
-    Setup {
+    let setup = Setup {
         builder: Astracer::builder().with_environment(),
+        spans: spans_by_default(Targets::new()),
         has_exporter: false,
         has_console: true,
         timeout: Duration::from_secs(5),
+    };
+    let set = std::env::var_os(SPAN_FILTER).map(|set| set.to_string_lossy().into_owned());
+    match set.filter(|set| !set.trim().is_empty()).map(|set| (set.parse::<Targets>(), set)) {
+        None => setup,
+        Some((Ok(filter), _)) => Setup { spans: spans_by_default(filter), ..setup },
+        Some((Err(error), set)) => {
+            let message = format!("`{}`: {error}; write for example info,my_crate=debug", set.trim());
+            setup.with_builder(|builder| builder.with_unusable_variable(SPAN_FILTER, message))
+        }
     }
 }
+
+/// Chooses spans as `RUST_LOG` chooses lines of the console.
+const SPAN_FILTER: &str = "ASTRACER_SPAN_FILTER";
+
+/// A filter with the defaults for what it does not name: INFO, and tower-http's request spans, to
+/// which it gives the level DEBUG.
+fn spans_by_default(filter: Targets) -> Targets {
+    let filter =
+        if filter.default_level().is_some() { filter } else { filter.with_default(LevelFilter::INFO) };
+    let names_requests = filter.iter().any(|(target, _)| target.starts_with("tower_http"));
+    match names_requests {
+        true => filter,
+        false => filter.with_target(REQUESTS, LevelFilter::DEBUG),
+    }
+}
+
+const REQUESTS: &str = "tower_http::trace::make_span";
 
 /// Settings of [`configure`]. Those made in code override the variables.
 #[must_use = "nothing is installed before `install`"]
 #[derive(Debug)]
 pub struct Setup {
     builder: Builder,
+    spans: Targets,
     has_exporter: bool,
     has_console: bool,
     timeout: Duration,
@@ -88,6 +124,13 @@ impl Setup {
         self.with_builder(|builder| builder.with_destination(destination))
     }
 
+    /// Sets which spans exist for astracer, and which events they record; `RUST_LOG` has no effect on
+    /// them. By default those of level INFO and above, and the spans of tower-http's `TraceLayer`,
+    /// which have level DEBUG. The variable `ASTRACER_SPAN_FILTER` changes the default.
+    pub fn with_span_filter(self, filter: Targets) -> Self {
+        Setup { spans: filter, ..self }
+    }
+
     /// Sets whether events are printed on standard error; they are by default.
     pub fn with_console(self, has_console: bool) -> Self {
         Setup { has_console, ..self }
@@ -105,9 +148,10 @@ impl Setup {
 
     /// Installs, for the whole process:
     ///
-    /// - a `tracing` subscriber: a registry with an `EnvFilter`, a formatter that prints events on
-    ///   standard error, and astracer's layer. The filter is `RUST_LOG`, else level INFO. Unless
-    ///   `RUST_LOG` names `tower_http`, spans of its `TraceLayer` pass too, which have level DEBUG,
+    /// - a `tracing` subscriber: a registry with a console, which prints events on standard error,
+    ///   and astracer's layer. Each has a filter of its own. The console's is `RUST_LOG`, else level
+    ///   INFO. It prints warnings of the target `astracer` in any case, unless `RUST_LOG` names
+    ///   `astracer`. The layer's filter is that of [`with_span_filter`](Self::with_span_filter),
     /// - OTLP in its default form as the exporter, from `OTEL_EXPORTER_OTLP_*` (feature `otlp`),
     ///   unless code set another or `OTEL_TRACES_EXPORTER` is `none`,
     /// - the propagators, as OpenTelemetry's global ones.
@@ -124,28 +168,61 @@ impl Setup {
     /// If a variable of the exporter cannot be used, a thread cannot be started, or the process has
     /// a subscriber already.
     pub fn install(self) -> Result<Guard, SetupError> {
-        let Setup { builder, has_exporter, has_console, timeout } = self;
+        let Setup { builder, spans, has_exporter, has_console, timeout } = self;
         let needs_exporter = !has_exporter && builder.is_enabled();
+        let refuses = builder.dropped_spans() == DroppedSpans::Disabled;
         let astracer = if needs_exporter { with_otlp(builder)? } else { builder }.build()?;
-        #[allow(clippy::disallowed_methods, reason = "the service's events, not ours")]
-        let console = has_console.then(|| tracing_subscriber::fmt::layer().with_writer(std::io::stderr));
-        let subscriber = tracing_subscriber::registry().with(filter()).with(console);
-        subscriber.with(astracer.layer.clone()).try_init()?;
+        let spans =
+            SpanFilter { targets: if is_off(&astracer.layer) { Targets::new() } else { spans }, refuses };
+        let subscriber = tracing_subscriber::registry().with(has_console.then(console));
+        subscriber.with(astracer.layer.clone().with_filter(spans)).try_init()?;
         opentelemetry::global::set_text_map_propagator(astracer.propagator());
         Ok(Guard { handle: astracer.handle, timeout, is_over: false })
     }
 }
 
-/// `RUST_LOG`, else INFO. tower-http gives request spans the level DEBUG, as few services mean them
-/// to be left out when they print only what is important.
-fn filter() -> EnvFilter {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    if std::env::var(EnvFilter::DEFAULT_ENV).is_ok_and(|filter| filter.contains("tower_http")) {
-        return filter;
+fn is_off(layer: &AstracerLayer) -> bool {
+    Layer::<Registry>::max_level_hint(layer) == Some(LevelFilter::OFF)
+}
+
+fn console<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    #[allow(clippy::disallowed_methods, reason = "the service's events, not ours")]
+    let stderr = std::io::stderr;
+    let has_colours = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(has_colours);
+    let set = std::env::var_os(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let set = set.to_string_lossy();
+    let names = |target: &str| set.split(',').any(|directive| directive.trim().starts_with(target));
+    let mut filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    // Few services mean a line to lose its request when they print only what is important.
+    if !names("tower_http")
+        && let Ok(requests) = format!("{REQUESTS}=debug").parse()
+    {
+        filter = filter.add_directive(requests);
     }
-    match "tower_http::trace::make_span=debug".parse() {
-        Ok(requests) => filter.add_directive(requests),
-        Err(_) => filter,
+    let own = if names("astracer") { LevelFilter::OFF } else { LevelFilter::WARN };
+    lines.with_filter(filter.or(Targets::new().with_target("astracer", own)))
+}
+
+/// The filter of astracer's layer.
+struct SpanFilter {
+    targets: Targets,
+    /// The layer disables spans below a dropped root, so it has to be asked for each span.
+    refuses: bool,
+}
+
+impl<S> Filter<S> for SpanFilter {
+    fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
+        Filter::<S>::enabled(&self.targets, metadata, context)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        let interest = Filter::<S>::callsite_enabled(&self.targets, metadata);
+        if self.refuses && interest.is_always() { Interest::sometimes() } else { interest }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Filter::<S>::max_level_hint(&self.targets)
     }
 }
 
@@ -165,6 +242,9 @@ fn with_otlp(builder: Builder) -> Result<Builder, SetupError> {
 
 /// Exports the last spans when it is dropped: at the end of `main`, also by an early `?` or a
 /// panic. If that fails, it warns, with the target `astracer`, and the exit code stays as it is.
+///
+/// If no server was ever reached, it tries once more and does not wait. While it waits, Ctrl-C ends
+/// the process at once (on Unix), even if the service handles the signal.
 #[derive(Debug)]
 #[must_use = "an unbound guard is dropped, and shuts down, at once: bind it to a name, such as `_guard`"]
 pub struct Guard {
@@ -186,6 +266,7 @@ impl Guard {
     /// See [`Handle::shutdown`].
     pub fn shutdown(mut self, timeout: Duration) -> Result<(), FlushError> {
         self.is_over = true;
+        let _interruptible = Interruptible::new();
         self.handle.shutdown(timeout)
     }
 }
@@ -193,6 +274,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_over {
+            let _interruptible = Interruptible::new();
             drop(self.handle.shutdown_on_drop(self.timeout));
         }
     }

@@ -154,6 +154,12 @@ impl Time for Monotonic {
 struct State {
     backoff: Backoff,
     is_closed: bool,
+    /// The process is ending: see [`Availability::end_soon`].
+    is_ending: bool,
+    /// A request met something other than a refused connection.
+    was_reached: bool,
+    /// No request will be sent any more, because the last attempt failed too.
+    has_given_up: bool,
     /// The numbers of the calls that wait for a permit. A call whose request is in progress is not
     /// among them, so it cannot become the probe.
     waiting: BTreeSet<u64>,
@@ -173,6 +179,9 @@ impl<T: Time> Drop for Call<'_, T> {
         self.of.changed.notify_all();
     }
 }
+
+/// The longest pause before the last attempt of a process that is ending.
+const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The availability of one destination.
 #[derive(Debug)]
@@ -219,6 +228,18 @@ impl<T: Time> Availability<T> {
         self.changed.notify_all();
     }
 
+    /// Announces that the process is ending. If every connection so far was refused, no server is
+    /// there: the attempt after this call, or the second one of all, is the last.
+    pub(crate) fn end_soon(&self) {
+        let mut state = self.lock();
+        state.is_ending = true;
+        if !state.was_reached {
+            state.backoff.resume_at = self.time.now();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
@@ -254,7 +275,7 @@ impl<T: Time> Availability<T> {
             }
             match self.settle(held, attempt(), Some(&call)) {
                 Err(error) if error.may_retry() && attempts < self.retry.max_attempts() => {
-                    if self.time.now() >= deadline {
+                    if self.time.now() >= deadline || self.lock().has_given_up {
                         return Err(error);
                     }
                 }
@@ -289,6 +310,7 @@ impl<T: Time> Availability<T> {
     ) -> Result<R, ExportError> {
         let result = result.map_err(|error| error.with_pause(self.retry.max_server_delay()));
         let mut state = self.lock();
+        state.was_reached |= !matches!(&result, Err(error) if error.kind() == ErrorKind::NothingListens);
         match &result {
             Err(error) if error.may_retry() => {
                 // The call joins the queue before any waiting call can see the failure, so it keeps
@@ -296,6 +318,11 @@ impl<T: Time> Availability<T> {
                 state.waiting.extend(call.map(|call| call.number));
                 let (now, chance) = (self.time.now(), self.time.chance());
                 state.backoff.failed(&held.permit, error, now, &self.retry, chance);
+                if state.is_ending && !state.was_reached {
+                    state.has_given_up = state.backoff.failures > 1;
+                    let soon = now.saturating_add(LAST_PAUSE);
+                    state.backoff.resume_at = state.backoff.resume_at.min(soon);
+                }
             }
             _ => state.backoff.answered(&held.permit),
         }
@@ -333,6 +360,11 @@ impl<T: Time> Availability<T> {
                     }
                     None => ExportError::new(ErrorKind::ShutDown, "", ""),
                 });
+            }
+            if state.has_given_up
+                && let Some(error) = cause(&state)
+            {
+                return Err(error);
             }
             let now = self.time.now();
             // Without retries no batch may wait, so it would be lost unsent whenever another batch

@@ -185,6 +185,10 @@ impl Destination for Zipkin {
         self.wire.0.diagnose(error)
     }
 
+    fn end_soon(&self) {
+        self.requests.availability.end_soon();
+    }
+
     /// Ends the waits between attempts. A request in progress ends within its own timeout.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
         self.requests.availability.close();

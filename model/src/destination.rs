@@ -73,6 +73,10 @@ pub trait Destination: Send + Sync + Debug {
         error
     }
 
+    /// Announces that the process is ending, so that a destination at which no server was ever
+    /// reached stops its retries after one more attempt. Further spans may still be sent.
+    fn end_soon(&self) {}
+
     /// Shuts down within `timeout`. Waits between attempts end. Spans that are sent later are lost,
     /// and counted as lost.
     ///
@@ -173,6 +177,10 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
 
     fn diagnose(&self, error: ExportError) -> ExportError {
         (**self).diagnose(error)
+    }
+
+    fn end_soon(&self) {
+        (**self).end_soon();
     }
 
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {

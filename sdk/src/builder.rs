@@ -22,7 +22,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
 use crate::decider::ParentDecision;
-use crate::fault::{Fault, OnFault};
+use crate::fault::{Fault, OnFault, Origin};
 use crate::foreign::Foreign;
 use crate::handle::Handle;
 use crate::housekeeping::Chores;
@@ -85,6 +85,7 @@ type MakeDestination = Box<dyn FnOnce(&Resource) -> Arc<SharedDestination> + Sen
 #[must_use]
 pub struct Builder {
     is_off: bool,
+    reads_variables: bool,
     wants_no_exporter: bool,
     sampler: Option<Config>,
     sampler_limits: Limits,
@@ -204,6 +205,11 @@ impl Builder {
     pub fn with_dropped_spans(mut self, spans: DroppedSpans) -> Self {
         self.settings.dropped_spans = spans;
         self
+    }
+
+    /// Returns the setting of [`with_dropped_spans`](Self::with_dropped_spans).
+    pub fn dropped_spans(&self) -> DroppedSpans {
+        self.settings.dropped_spans
     }
 
     /// Whether spans of h2, hyper, hyper-util, tonic and tower below level INFO may begin traces of
@@ -433,6 +439,12 @@ impl Builder {
     pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
         self.on_fault = on_fault;
         self
+    }
+
+    /// Notes a variable that other code has read and cannot use, to be treated as those of
+    /// [`with_environment`](Self::with_environment).
+    pub fn with_unusable_variable(self, name: &'static str, message: impl Into<String>) -> Self {
+        self.with_fault(Origin::Variable(name), message.into())
     }
 
     /// Returns the unusable settings found so far.

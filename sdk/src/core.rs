@@ -87,10 +87,15 @@ impl Shared {
         };
         stats.open_bytes = self.budget.used() as u64;
         stats.parts_cut = self.budget.parts_cut();
-        stats.last_error = self.queue.last_error();
+        stats.last_error = self.queue.last_error().or_else(|| self.queue.last_note());
         stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
         stats.hint = self.reports.hint();
         stats
+    }
+
+    /// Whether no server was ever reached, as on a developer's machine.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.destination.as_ref().is_some_and(|destination| destination.is_absent())
     }
 
     /// Queues the ended spans of open traces and stops recording. Spans that are still open are

@@ -12,6 +12,7 @@ use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
 use crate::fault::debug_as_display;
+use crate::reports::spans;
 use astracer_spans::export::{Patience, WaitError};
 use astracer_spans::panics::warn;
 use astracer_spans::stats::Stats;
@@ -111,7 +112,7 @@ impl Handle {
         let flushed = shared.queue.wait(ticket, timeout.saturating_sub(began.elapsed()));
         flushed.map_err(|error| {
             shared.reports.told(error.lost, &shared.stats().spans_lost);
-            FlushError(explained(error, shared))
+            FlushError { wait: explained(error, shared), waited: timeout, is_end: false }
         })
     }
 
@@ -137,26 +138,23 @@ impl Handle {
         let ended = end(shared, timeout);
         shared.reports.end();
         shared.reports.announce();
+        shared.reports.note(shared.queue.last_note());
         let stats = shared.stats();
         let untold = shared.reports.take_untold(&stats.spans_lost);
-        match ended {
-            Ok(()) if untold == 0 => Ok(()),
+        let wait = match ended {
+            Ok(()) if untold == 0 => return Ok(()),
             Ok(()) => {
-                let reason = stats.last_error.map(|error| format!("; {error}")).unwrap_or_default();
+                let reason = shared.queue.last_error().map(|error| format!("; {error}")).unwrap_or_default();
                 let last_error = Some(format!("since the start {}{reason}", stats.spans_lost));
-                Err(FlushError(WaitError { timed_out: false, left: 0, lost: untold, last_error }))
+                WaitError { timed_out: false, left: 0, lost: untold, last_error }
             }
             Err(error) => {
-                let waited = match &error.last_error {
-                    _ if !error.timed_out => error.last_error.clone(),
-                    Some(reason) => Some(format!("waited {timeout:?}; {reason}")),
-                    None => Some(format!(
-                        "waited {timeout:?}; allow more time, or check why the exporter is slow"
-                    )),
-                };
-                Err(FlushError(WaitError { last_error: waited, lost: error.lost.max(untold), ..error }))
+                let switch = shared.reports.switch(shared.is_absent());
+                let last_error = error.last_error.map(|reason| reason + switch);
+                WaitError { lost: error.lost.max(untold), last_error, ..error }
             }
-        }
+        };
+        Err(FlushError { wait, waited: timeout, is_end: true })
     }
 
     /// Returns a guard that shuts down when it is dropped, waiting at most `timeout`. For `main`:
@@ -181,6 +179,9 @@ fn explained(error: WaitError, shared: &Shared) -> WaitError {
 fn end(shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
     let began = Instant::now();
     let deadline = began.checked_add(timeout);
+    if let Some(destination) = &shared.destination {
+        destination.ask(|destination| destination.end_soon());
+    }
     if let Some(housekeeping) = &shared.housekeeping {
         // The last heartbeat needs the exporter, so it goes out before the queue shuts the
         // exporter down. It may use half of the time; the queue has the rest.
@@ -228,50 +229,69 @@ impl Drop for ShutdownGuard {
     /// Emits an error as a warning with the target `astracer`, because `drop` cannot return it.
     fn drop(&mut self) {
         if let Err(error) = self.handle.shutdown(self.timeout) {
-            warn(|| tracing::warn!(target: "astracer", parent: None, "{error}"));
+            // A developer without a server has been warned once.
+            let is_known = |shared: &Shared| shared.is_absent() && shared.reports.is_outage_told();
+            warn(|| match self.handle.shared().is_some_and(is_known) {
+                true => tracing::info!(target: "astracer", parent: None, "{}", error.outcome()),
+                false => tracing::warn!(target: "astracer", parent: None, "{error}"),
+            });
         }
     }
 }
 
 /// A flush or a shutdown that did not export everything.
 #[derive(Clone, PartialEq, Eq)]
-pub struct FlushError(WaitError);
+pub struct FlushError {
+    wait: WaitError,
+    waited: Duration,
+    is_end: bool,
+}
 
 impl FlushError {
     /// Returns true if the exporter did not finish before the deadline.
     pub fn is_timeout(&self) -> bool {
-        self.0.timed_out
+        self.wait.timed_out
     }
 
     /// Returns true if the exporter finished, but failed or lost spans.
     pub fn is_export_failure(&self) -> bool {
-        !self.0.timed_out
+        !self.wait.timed_out
     }
 
     /// Returns the number of spans that the call waited for and that are neither exported nor lost.
     pub fn spans_left(&self) -> u64 {
-        self.0.left
+        self.wait.left
     }
 
     /// Returns the number of spans lost during the call, and for a shutdown also of those lost
     /// before that nothing reported. [`Stats::spans_lost`] has the reasons.
     pub fn spans_lost(&self) -> u64 {
-        self.0.lost
+        self.wait.lost
+    }
+
+    /// Returns what happened, without the reason.
+    fn outcome(&self) -> String {
+        let WaitError { timed_out, left, lost, .. } = self.wait;
+        let seconds = self.waited.as_secs_f64();
+        match (timed_out, self.is_end) {
+            (true, true) if left > 0 => format!(
+                "gave up after {seconds} s at the end: {} lost, {left} still being exported",
+                spans(lost)
+            ),
+            (true, true) => format!("gave up after {seconds} s at the end: {} lost", spans(lost)),
+            (true, false) => format!("gave up after {seconds} s: {} waiting, {lost} lost", spans(left)),
+            (false, _) if lost == 1 => "1 span was lost".to_owned(),
+            (false, _) if lost > 0 => format!("{lost} spans were lost"),
+            (false, _) => "the exporter failed".to_owned(),
+        }
     }
 }
 
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WaitError { timed_out, left, lost, last_error } = &self.0;
-        match timed_out {
-            true => write!(f, "the exporter missed the deadline: {left} spans waiting, {lost} lost")?,
-            false if *lost > 0 => write!(f, "{lost} spans were lost")?,
-            false => f.write_str("the exporter failed")?,
-        }
-        match last_error {
-            Some(error) => write!(f, "; {error}"),
-            None => f.write_str("; allow more time, or check why the exporter is slow"),
-        }
+        let reason = self.wait.last_error.as_deref();
+        let reason = reason.unwrap_or("allow more time, or check why the exporter is slow");
+        write!(f, "{}; {reason}", self.outcome())
     }
 }
 

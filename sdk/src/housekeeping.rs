@@ -111,7 +111,7 @@ impl Housekeeping {
         let fault = fault.map(|error| format!("{}: cannot write the snapshot: {error}", path.display()));
         let known = std::mem::replace(&mut self.status().snapshot_fault, fault.clone());
         if let Some(fault) = fault.filter(|fault| known.as_ref() != Some(fault)) {
-            warn(|| tracing::warn!("astracer: {fault}"));
+            warn(|| tracing::warn!(target: "astracer", parent: None, "{fault}"));
         }
     }
 
@@ -164,7 +164,8 @@ pub(crate) fn warm_start(sampler: &Sampler, path: &Path) -> Nanos {
             now.saturating_add(Nanos::new(UnixNanos::from(SystemTime::now()).0.saturating_sub(stamp)))
         }
         Err(error) => {
-            tracing::warn!("astracer: {}: ignoring the snapshot: {error}", path.display());
+            let path = path.display();
+            tracing::warn!(target: "astracer", parent: None, "{path}: ignoring the snapshot: {error}");
             Nanos::ZERO
         }
     }

@@ -180,7 +180,7 @@ impl Poller {
             tell(&news);
         }
         if let Some(fault) = new {
-            warn(|| tracing::warn!("astracer: {fault}"));
+            warn(|| tracing::warn!(target: "astracer", parent: None, "{fault}"));
         }
     }
 

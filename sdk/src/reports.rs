@@ -1,6 +1,6 @@
 //! Events of the SDK's own for the operator, with the target `astracer`: settings that were
-//! ignored, exports that fail or wait, exports that succeed again, lost spans, and a key that does
-//! not tell roots apart.
+//! ignored, exports that fail or wait, exports that succeed again, a server's texts, lost spans,
+//! spans after the shutdown, and a key that does not tell roots apart.
 //!
 //! Those that repeat come at most once a minute, with counts, and only once a subscriber exists.
 //! The events have no parent, so our layers record none of them. Whether somebody read an event is
@@ -8,7 +8,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use opentelemetry::Context;
@@ -36,6 +37,9 @@ pub(crate) struct Reports {
     state: Mutex<State>,
     changed: Condvar,
     hint: OnceLock<String>,
+    /// The service reads the variables of OpenTelemetry, so that one of them switches tracing off.
+    reads_variables: bool,
+    has_span_after_shutdown: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +52,9 @@ struct State {
     lost: u64,
     /// Accepted spans when exports began to fail or wait; `None` while they succeed.
     failing_from: Option<u64>,
+    /// The current outage was reported in an event that was read.
+    is_outage_told: bool,
+    last_note: Option<String>,
     undelivered: Option<String>,
     /// When each kind was last due, or for hints looked for.
     at: [Option<Instant>; Kind::Notice as usize],
@@ -61,6 +68,8 @@ enum Kind {
     Well,
     Undelivered,
     Hint,
+    /// A text of the server, which comes once.
+    Text,
     /// Comes without a pause.
     Notice,
 }
@@ -85,7 +94,8 @@ impl State {
         may
     }
 
-    fn due(&mut self, stats: &Stats, now: Instant) -> Vec<Report> {
+    /// `switch` completes the report of an outage.
+    fn due(&mut self, stats: &Stats, switch: &str, now: Instant) -> Vec<Report> {
         let mut due = Vec::new();
         let lost = stats.spans_lost.total().saturating_sub(stats.spans_lost.shut_down);
         if let Some(reason) = &stats.waiting
@@ -93,7 +103,7 @@ impl State {
             && self.may(Kind::Failing, now)
         {
             self.failing_from = Some(stats.spans_exported);
-            let text = format!("exports wait, with {} spans: {reason}", stats.spans_waiting);
+            let text = format!("exports wait, with {}: {reason}{switch}", spans(stats.spans_waiting));
             due.push(Report(Kind::Failing, text));
         }
         if lost > self.lost && self.may(Kind::Lost, now) {
@@ -106,11 +116,19 @@ impl State {
             && self.failing_from.is_some_and(|from| stats.spans_exported > from)
             && self.may(Kind::Well, now)
         {
-            self.failing_from = None;
+            (self.failing_from, self.is_outage_told) = (None, false);
             let text = format!("exports succeed again; spans since the start: {}", stats.spans_lost);
             due.push(Report(Kind::Well, text));
         }
         due
+    }
+
+    fn note(&mut self, note: Option<String>) -> Option<Report> {
+        if note.is_none() || note == self.last_note {
+            return None;
+        }
+        self.last_note.clone_from(&note);
+        note.map(|note| Report(Kind::Text, note))
     }
 
     fn undelivered(&mut self, text: Option<String>, now: Instant) -> Option<Report> {
@@ -123,6 +141,44 @@ impl State {
 }
 
 impl Reports {
+    pub(crate) fn new(reads_variables: bool) -> Self {
+        Reports { reads_variables, ..Reports::default() }
+    }
+
+    /// The advice for a destination that may be missing on purpose.
+    pub(crate) fn switch(&self, is_absent: bool) -> &'static str {
+        if is_absent && self.reads_variables { "; OTEL_SDK_DISABLED=true switches tracing off" } else { "" }
+    }
+
+    pub(crate) fn is_outage_told(&self) -> bool {
+        self.lock().is_outage_told
+    }
+
+    /// Reports the server's last text, unless that was done.
+    pub(crate) fn note(&self, note: Option<String>) {
+        let report = if is_heard() { self.lock().note(note) } else { None };
+        report.iter().for_each(|report| _ = report.emit());
+    }
+
+    /// Warns once that spans begin after the shutdown. The caller is inside a call of its
+    /// subscriber, so another thread warns. The caller waits a moment for it: the process may end
+    /// at once.
+    #[cold]
+    pub(crate) fn warn_of_span_after_shutdown(&self) {
+        if self.has_span_after_shutdown.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (done, is_done) = mpsc::channel::<()>();
+        let warn = move || {
+            let _done = done;
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            Report(Kind::Notice, AFTER_SHUTDOWN.to_owned()).emit();
+        };
+        if thread::Builder::new().name("astracer-report".to_owned()).spawn(warn).is_ok() {
+            let _ = is_done.recv_timeout(Duration::from_millis(100));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,14 +228,20 @@ impl Reports {
             return;
         }
         let undelivered = destination.ask(|destination| destination.undelivered());
+        let switch = self.switch(destination.is_absent());
+        let note = watched.queue.last_note();
         let mut state = self.lock();
-        let due = state.due(&stats, now);
+        let due = state.due(&stats, switch, now);
         let undelivered = state.undelivered(undelivered, now);
+        let note = state.note(note);
         drop(state);
-        for report in due.into_iter().chain(undelivered).chain(hint) {
-            if report.emit() && report.0 == Kind::Lost {
-                let mut state = self.lock();
-                state.told = state.told.max(faults(&stats.spans_lost));
+        for report in due.into_iter().chain(undelivered).chain(note).chain(hint) {
+            let is_read = report.emit();
+            let mut state = self.lock();
+            match report.0 {
+                Kind::Failing => state.is_outage_told |= is_read,
+                Kind::Lost if is_read => state.told = state.told.max(faults(&stats.spans_lost)),
+                _ => {}
             }
         }
     }
@@ -221,6 +283,14 @@ impl Reports {
         state.told = state.told.max(lost);
         untold
     }
+}
+
+const AFTER_SHUTDOWN: &str = "a span began after the shutdown and is not exported; if the shutdown came too early, \
+                              bind the guard to a name: `let _guard = astracer::init()?` (`let _ =` drops it at once)";
+
+/// A number of spans, in words.
+pub(crate) fn spans(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "span" } else { "spans" })
 }
 
 const HINT_ROOTS: u64 = 1_000;
@@ -277,7 +347,9 @@ impl Report {
         let Report(kind, text) = self;
         let text = Text { text, is_read: AtomicBool::new(false) };
         warn(|| match kind {
-            Kind::Well | Kind::Hint => tracing::info!(target: "astracer", parent: None, "{text}"),
+            Kind::Well | Kind::Hint | Kind::Text => {
+                tracing::info!(target: "astracer", parent: None, "{text}")
+            }
             _ => tracing::warn!(target: "astracer", parent: None, "{text}"),
         });
         text.is_read.load(Ordering::Relaxed)
@@ -303,34 +375,34 @@ mod tests {
         let (mut state, began) = (State::default(), Instant::now());
         let mut stats = Stats::default();
         let at = |seconds| began + Duration::from_secs(seconds);
-        assert_eq!(state.due(&stats, at(0)), []);
+        assert_eq!(state.due(&stats, "", at(0)), []);
         (stats.waiting, stats.spans_waiting) = (Some("nothing listens".to_owned()), 7);
         let failing = || Report(Kind::Failing, "exports wait, with 7 spans: nothing listens".to_owned());
-        assert_eq!(state.due(&stats, at(1)), [failing()]);
-        assert_eq!(state.due(&stats, at(90)), []);
+        assert_eq!(state.due(&stats, "", at(1)), [failing()]);
+        assert_eq!(state.due(&stats, "", at(90)), []);
         stats.spans_lost.expired = 5;
         let lost = |text: &str| Report(Kind::Lost, format!("spans since the start: {text}"));
-        assert_eq!(state.due(&stats, at(91)), [lost("5 lost (expired 5); nothing listens")]);
+        assert_eq!(state.due(&stats, "", at(91)), [lost("5 lost (expired 5); nothing listens")]);
         stats.spans_lost.expired = 9;
-        assert_eq!(state.due(&stats, at(92)), []);
-        assert_eq!(state.due(&stats, at(151)), [lost("9 lost (expired 9); nothing listens")]);
+        assert_eq!(state.due(&stats, "", at(92)), []);
+        assert_eq!(state.due(&stats, "", at(151)), [lost("9 lost (expired 9); nothing listens")]);
         (stats.waiting, stats.spans_exported) = (None, 1);
         let text = "exports succeed again; spans since the start: 9 lost (expired 9)";
         let well = || Report(Kind::Well, text.to_owned());
-        assert_eq!(state.due(&stats, at(152)), [well()]);
-        assert_eq!(state.due(&stats, at(300)), []);
+        assert_eq!(state.due(&stats, "", at(152)), [well()]);
+        assert_eq!(state.due(&stats, "", at(300)), []);
         // An outage within a minute after the last report is reported when the minute is over.
         stats.waiting = Some("nothing listens".to_owned());
-        assert_eq!(state.due(&stats, at(301)), [failing()]);
+        assert_eq!(state.due(&stats, "", at(301)), [failing()]);
         (stats.waiting, stats.spans_exported) = (None, 2);
-        assert_eq!(state.due(&stats, at(302)), [well()]);
+        assert_eq!(state.due(&stats, "", at(302)), [well()]);
         stats.waiting = Some("nothing listens".to_owned());
-        assert_eq!(state.due(&stats, at(303)), []);
-        assert_eq!(state.due(&stats, at(361)), [failing()]);
+        assert_eq!(state.due(&stats, "", at(303)), []);
+        assert_eq!(state.due(&stats, "", at(361)), [failing()]);
         // The cap refuses as configured; the operator hears of it all the same.
         (stats.spans_lost.capped, stats.last_error) = (100, Some("used up".to_owned()));
         stats.waiting = None;
-        assert_eq!(state.due(&stats, at(400)), [lost("109 lost (expired 9, capped 100); used up")]);
+        assert_eq!(state.due(&stats, "", at(400)), [lost("109 lost (expired 9, capped 100); used up")]);
     }
 
     #[test]

@@ -23,8 +23,9 @@ pub use self::reasons::{GivenUp, GivenUpTraces, Loss, Losses};
 /// `tail.traces_given_up.total()`. The counts are read one by one, so under load the sums may
 /// differ by the spans that are just moving from one place to the next.
 ///
-/// Not counted here: spans below a dropped root that are not recorded, spans that begin after the
-/// shutdown, and spans that begin where OpenTelemetry's context suppresses telemetry.
+/// Not in these sums: spans below a dropped root that are not recorded, spans that begin after the
+/// shutdown (`spans_after_shutdown`), and spans that begin where OpenTelemetry's context suppresses
+/// telemetry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -50,6 +51,8 @@ pub struct Stats {
     pub spans_exported: u64,
     /// Spans of kept traces that were lost, by reason.
     pub spans_lost: Losses,
+    /// Spans that began after the shutdown. Nothing is recorded of them.
+    pub spans_after_shutdown: u64,
     /// Traces that the layer kept.
     pub traces_made: u64,
     /// Kept traces whose local root has not been exported or lost.
@@ -79,7 +82,7 @@ pub struct Stats {
     pub open_bytes: u64,
     /// Traces that are kept late: see `Builder::with_tail`.
     pub tail: TailStats,
-    /// The exporter's last error or warning, or the last loss of spans that were already queued.
+    /// The exporter's last error, the server's last text beside a success, or the last loss of spans that were already queued.
     pub last_error: Option<String>,
     /// The reason why exports currently wait for their destination, if they do and the exporter
     /// reports it: a destination (`Builder::with_destination`) does.
@@ -106,6 +109,9 @@ impl fmt::Display for Stats {
         if let Some(reason) = &self.waiting {
             write!(f, "; exports wait: {reason}")?;
         }
+        if self.spans_after_shutdown > 0 {
+            write!(f, "; {} spans began after the shutdown", self.spans_after_shutdown)?;
+        }
         match &self.hint {
             Some(hint) => write!(f, "; {hint}"),
             None => Ok(()),
@@ -123,6 +129,7 @@ pub enum Tally {
     ParentsKept,
     SpansMade,
     SpansEnded,
+    SpansAfterShutdown,
     TracesMade,
     Refusals,
     KeyPanics,
@@ -277,6 +284,7 @@ impl Counters {
             spans_waiting: ended.saturating_sub(exported.spans + spans_lost.total() + spans_late),
             spans_exported: exported.spans,
             spans_lost,
+            spans_after_shutdown: self.tallied(Tally::SpansAfterShutdown),
             traces_made,
             traces_open: traces_made.saturating_sub(exported.roots + traces_lost.total() + traces_late),
             traces_exported: exported.roots,

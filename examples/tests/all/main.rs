@@ -56,10 +56,10 @@ fn an_example_without_a_server_says_what_was_lost() {
     ];
     let text = run(env!("CARGO_BIN_EXE_batch"), &options);
     assert!(
-        text.contains(" 0 spans exported, ") && text.contains(" lost (") && text.contains("deadline "),
+        text.contains(" 0 spans exported, ") && text.contains(" lost (") && text.contains("expired "),
         "{text}"
     );
-    assert!(text.contains("last error: the exporter missed the deadline: 0 spans waiting, "), "{text}");
+    assert!(text.contains("last error: ") && text.contains(" spans were lost; "), "{text}");
     assert!(text.contains("no server listens on this port"), "{text}");
 }
 

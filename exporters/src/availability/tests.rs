@@ -325,3 +325,45 @@ fn retries_are_in_the_order_of_the_batches() {
     });
     assert_eq!(order.lock().unwrap()[0], 0);
 }
+
+/// On a developer's machine no server runs, and the end of each program should not wait for one.
+#[test]
+fn a_process_that_ends_without_a_server_tries_once_more() {
+    let refused = ExportError::new(ErrorKind::NothingListens, "t", "").retryable(None);
+    let given_up = Err(ErrorKind::NothingListens);
+    let (availability, time) = availability(Retry::default());
+    // Nothing was sent before the end.
+    availability.end_soon();
+    let down = Duration::MAX;
+    assert_eq!(outage(&availability, &time, down, &refused), (given_up, vec![0, 100]));
+    assert_eq!(outage(&availability, &time, down, &refused), (given_up, vec![]));
+}
+
+#[test]
+fn an_outage_that_lasts_until_the_end_has_one_attempt_more() {
+    let (availability, time) = availability(Retry::default());
+    let mut times = Vec::new();
+    let sent: Result<(), _> = availability.send(availability.deadline(), || {
+        times.push(time.now().as_millis() as u64);
+        if times.len() == 3 {
+            availability.end_soon();
+        }
+        Err(ExportError::new(ErrorKind::NothingListens, "t", "").retryable(None))
+    });
+    // At 0, 1 and 3 s; the end comes during the third attempt.
+    assert_eq!((sent.unwrap_err().kind(), times), (ErrorKind::NothingListens, vec![0, 1_000, 3_000]));
+}
+
+/// A server that is there, or was, may take the spans yet.
+#[test]
+fn the_end_waits_for_a_server_that_was_reached() {
+    let refused = ExportError::new(ErrorKind::NothingListens, "t", "").retryable(None);
+    for earlier in [Some(busy(None)), None] {
+        let (availability, time) = availability(Retry::default());
+        let _ = availability.send_once(|| earlier.map_or(Ok(()), Err));
+        time.advance(SECOND);
+        availability.end_soon();
+        let up_at = time.now() + SECOND * 4;
+        assert_eq!(outage(&availability, &time, up_at, &refused).0, Ok(()));
+    }
+}

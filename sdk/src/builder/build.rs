@@ -19,7 +19,7 @@ use crate::fault::{Fault, debug_as_display};
 use crate::handle::Handle;
 use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::layer::AstracerLayer;
-use crate::reports::Watched;
+use crate::reports::{Reports, Watched};
 use crate::sampler::AstracerSampler;
 use crate::steering::{BudgetControl, Steering};
 use crate::why::Why;
@@ -68,7 +68,7 @@ impl Builder {
             late: tail.clone().map(|tail| self.late_traces(tail, &decider, &queue)),
             settings,
             budget,
-            reports: Arc::default(),
+            reports: Arc::new(Reports::new(self.reads_variables)),
             dropped_unmarked: AtomicBool::new(self.ids.flags() == TraceFlags::NOT_SAMPLED),
             ids: mem::take(&mut self.ids),
             destination: self.destination.take().map(|make| make(&resource)),

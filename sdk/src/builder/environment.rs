@@ -73,6 +73,7 @@ impl Builder {
     /// Like [`Builder::with_environment`], with values from `variable` instead of the process
     /// environment.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        self.reads_variables = true;
         // "Empty" means "not set" (OpenTelemetry specification, "Parsing Empty Value").
         let get = |name: &'static str| variable(name).filter(|value| !value.trim().is_empty());
         if let Some(disabled) = self.read("OTEL_SDK_DISABLED", "false", get, boolean) {

@@ -164,6 +164,7 @@ fn is_transport(target: &str) -> bool {
 
 fn place_anywhere<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     if core.is_closed() {
+        core.note_after_shutdown(attributes.metadata());
         return Placement::Nowhere;
     }
     if is_busy() {
@@ -243,6 +244,15 @@ impl Core {
             counters.tally(Tally::SpansMade, 1);
             counters.tally(Tally::SpansEnded, 1);
             counters.lose(Loss::Nested, Counted { spans: 1, ..Counted::default() });
+        }
+    }
+
+    #[cold]
+    fn note_after_shutdown(&self, metadata: &Metadata<'_>) {
+        // Connections outlive the service's work.
+        if !Here::now().is_suppressed && !is_of_transport(metadata) {
+            self.shared.counters.tally(Tally::SpansAfterShutdown, 1);
+            self.shared.reports.warn_of_span_after_shutdown();
         }
     }
 }

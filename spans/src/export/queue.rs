@@ -94,6 +94,7 @@ struct State {
     /// Exporter calls that failed without losing spans, such as a flush.
     failures: u64,
     last_error: Option<String>,
+    last_note: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -68,6 +68,15 @@ impl SharedDestination {
         self.ask(|destination| destination.counter().read().waiting.map(|error| error.to_string()))
     }
 
+    /// Whether exports wait because no server listens, and none was ever reached.
+    pub fn is_absent(&self) -> bool {
+        self.ask(|destination| {
+            let counts = destination.counter().read();
+            let is_refused = |error: &ExportError| error.kind() == ErrorKind::NothingListens;
+            counts.sent + counts.rejected == 0 && counts.waiting.as_ref().is_some_and(is_refused)
+        })
+    }
+
     pub(super) fn flush(&self) -> Result<(), ExportError> {
         self.guarded(|destination| destination.flush())
     }
@@ -126,17 +135,23 @@ pub(super) fn losses(report: &DeliveryReport) -> Losses {
     losses
 }
 
-/// The reason of a report's losses in words; if nothing was lost, the server's warning. A page that
-/// is not an OTLP response is the only sign of spans that reached the wrong server.
+/// The reason of a report's losses in words.
 pub(super) fn message(report: &DeliveryReport) -> Option<String> {
     let delivery = &report.delivery;
     let of_server = match (&*delivery.message, delivery.rejected) {
-        ("", 0) => None,
-        (message, 0) => Some(format!("the destination accepted the spans, but replied: {message}")),
+        (_, 0) => None,
         ("", rejected) => Some(format!("the destination rejected {rejected} spans without giving a reason")),
         (message, rejected) => Some(format!("the destination rejected {rejected} spans: {message}")),
     };
     report.error.as_ref().map(|error| error.to_string()).or(of_server)
+}
+
+/// The server's text beside a success. A page that is not an OTLP response is the only sign of
+/// spans that reached the wrong server.
+pub(super) fn note(report: &DeliveryReport) -> Option<String> {
+    let DeliveryReport { delivery, error, .. } = report;
+    let is_note = error.is_none() && delivery.rejected == 0 && !delivery.message.is_empty();
+    is_note.then(|| format!("the destination accepted the spans, but replied: {}", delivery.message))
 }
 
 fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
@@ -179,15 +194,13 @@ mod tests {
     /// After a server's warning, or a page that is not an OTLP response, nothing is lost, but the
     /// message is reported.
     #[test]
-    fn what_a_destination_says_of_a_success_is_the_last_error() {
+    fn what_a_destination_says_of_a_success_is_a_note() {
         let of =
             |message: &str| DeliveryReport::delivered(Delivery::new(1, 0).with_message(message.to_owned()));
-        assert_eq!(message(&of("")), None);
+        assert_eq!((message(&of("")), note(&of(""))), (None, None));
         let replied = of("<html>");
         assert_eq!(losses(&replied).total(), 0);
-        assert_eq!(
-            message(&replied).as_deref(),
-            Some("the destination accepted the spans, but replied: <html>")
-        );
+        let expected = "the destination accepted the spans, but replied: <html>";
+        assert_eq!((message(&replied), note(&replied).as_deref()), (None, Some(expected)));
     }
 }

@@ -11,7 +11,7 @@ use opentelemetry::{Context, TraceId};
 
 use super::convert::{Converter, Texts};
 use super::queue::{Queue, Taken, Work};
-use super::shared::{SharedDestination, losses, message};
+use super::shared::{SharedDestination, losses, message, note};
 use crate::panics::caught;
 use crate::record::Batch;
 use crate::stats::{Counted, Loss};
@@ -111,6 +111,9 @@ impl Worker {
             let spans = capped.spans;
             (spans > 0).then(|| format!("the cap on exported bytes was used up: {spans} spans lost"))
         });
+        if let Some(note) = note(&report) {
+            workers.queue.noted(&note);
+        }
         if let Some(flush) = workers.queue.exported(number, lost, says) {
             workers.flush(flush);
         }

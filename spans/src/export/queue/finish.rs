@@ -58,6 +58,16 @@ impl Queue {
         lock(&self.state).last_error.clone()
     }
 
+    /// Keeps the text that a server sent beside a success.
+    pub(crate) fn noted(&self, note: &str) {
+        lock(&self.state).last_note = Some(escaped(note).into_owned());
+    }
+
+    /// The last note, as one line that cannot control a terminal.
+    pub fn last_note(&self) -> Option<String> {
+        lock(&self.state).last_note.clone()
+    }
+
     pub fn ask_flush(&self) -> Ticket {
         self.collect();
         let mut state = lock(&self.state);
