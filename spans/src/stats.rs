@@ -82,7 +82,8 @@ pub struct Stats {
     pub open_bytes: u64,
     /// Traces that are kept late: see `Builder::with_tail`.
     pub tail: TailStats,
-    /// The exporter's last error, the server's last text beside a success, or the last loss of spans that were already queued.
+    /// The exporter's last error, the server's last text beside a success, or the last loss of
+    /// spans that were already queued.
     pub last_error: Option<String>,
     /// The reason why exports currently wait for their destination, if they do and the exporter
     /// reports it: a destination (`Builder::with_destination`) does.

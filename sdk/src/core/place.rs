@@ -23,8 +23,8 @@ use astracer_spans::stats::{Counted, Loss, Tally};
 #[derive(Debug)]
 pub(crate) enum Placement<'a> {
     /// The span is not recorded, and not known: the layer is shut down or busy on this thread,
-    /// telemetry is suppressed here, a connection's span would begin a trace of its own, or the dropped span around it has
-    /// ended.
+    /// telemetry is suppressed here, a connection's span would begin a trace of its own, or the
+    /// dropped span around it has ended.
     Nowhere,
     /// The span is a local root. If its parent is one of our dropped spans, it is dropped too,
     /// unless it gets another parent.

@@ -351,7 +351,7 @@ fn spans_after_the_shutdown_are_one_warning() {
     assert!(server.requests().is_empty());
 }
 
-/// What a server says beside a success is printed once, whatever else it says.
+/// A text beside a success is printed once, however often the server sends it.
 #[test]
 fn a_server_s_text_is_a_note() {
     // `partial_success` (field 1) with an `error_message` (field 2).
