@@ -124,9 +124,10 @@ impl Setup {
         self.with_builder(|builder| builder.with_destination(destination))
     }
 
-    /// Sets which spans exist for astracer, and which events they record; `RUST_LOG` has no effect
-    /// on them. By default those of level INFO and above, and the spans of tower-http's `TraceLayer`,
-    /// which have level DEBUG. The variable `ASTRACER_SPAN_FILTER` changes the default.
+    /// Sets which spans exist for astracer, and which events they record. `RUST_LOG` has no effect
+    /// on them. By default those of level INFO and above exist, and those of tower-http's
+    /// `TraceLayer`, which have level DEBUG. The variable `ASTRACER_SPAN_FILTER` changes the
+    /// default.
     pub fn with_span_filter(self, filter: Targets) -> Self {
         Setup { spans: filter, ..self }
     }
@@ -150,8 +151,8 @@ impl Setup {
     ///
     /// - a `tracing` subscriber: a registry with a console, which prints events on standard error,
     ///   and astracer's layer. Each has a filter of its own. The console's is `RUST_LOG`, else
-    ///   level INFO. It prints warnings of the target `astracer` in any case, unless `RUST_LOG` names
-    ///   `astracer`. The layer's filter is that of [`with_span_filter`](Self::with_span_filter),
+    ///   level INFO. It prints warnings of the target `astracer` in any case, unless `RUST_LOG`
+    ///   names `astracer`. The layer's is that of [`with_span_filter`](Self::with_span_filter),
     /// - OTLP in its default form as the exporter, from `OTEL_EXPORTER_OTLP_*` (feature `otlp`),
     ///   unless code set another or `OTEL_TRACES_EXPORTER` is `none`,
     /// - the propagators, as OpenTelemetry's global ones.
