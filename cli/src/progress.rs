@@ -18,7 +18,7 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     is_bytes: bool,
     /// The time of the last line, or of the start before the first line; `None` on a terminal.
-    told: Option<Mutex<Instant>>,
+    printed: Option<Mutex<Instant>>,
 }
 
 impl Progress {
@@ -49,23 +49,23 @@ impl Progress {
     }
 
     fn new(what: &'static str, total: Option<u64>, template: &str, is_bytes: bool) -> Self {
-        let told = (!std::io::stderr().is_terminal()).then(|| Mutex::new(Instant::now()));
+        let printed = (!std::io::stderr().is_terminal()).then(|| Mutex::new(Instant::now()));
         let bar = match total {
-            Some(total) if told.is_none() => ProgressBar::new(total),
-            None if told.is_none() => ProgressBar::new_spinner(),
+            Some(total) if printed.is_none() => ProgressBar::new(total),
+            None if printed.is_none() => ProgressBar::new_spinner(),
             total => {
                 let bar = ProgressBar::hidden();
                 total.into_iter().for_each(|total| bar.set_length(total));
                 bar
             }
         };
-        Self { bar: styled(bar, template).with_message(what), is_bytes, told }
+        Self { bar: styled(bar, template).with_message(what), is_bytes, printed }
     }
 
     /// Adds steps or bytes that are done.
     pub(crate) fn inc(&self, done: u64) {
         self.bar.inc(done);
-        self.tell();
+        self.print();
     }
 
     /// Replaces the message, the number of steps done, and the total.
@@ -73,7 +73,7 @@ impl Progress {
         self.bar.set_length(all);
         self.bar.set_position(done);
         self.bar.set_message(message);
-        self.tell();
+        self.print();
     }
 
     /// Removes the bar.
@@ -81,13 +81,13 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         // Another thread that holds the lock is printing a line.
-        let Some(Ok(mut told)) = self.told.as_ref().map(Mutex::try_lock) else { return };
-        if told.elapsed() < EVERY {
+        let Some(Ok(mut printed)) = self.printed.as_ref().map(Mutex::try_lock) else { return };
+        if printed.elapsed() < EVERY {
             return;
         }
-        *told = Instant::now();
+        *printed = Instant::now();
         output::note(&line(&self.bar.message(), self.bar.position(), self.bar.length(), self.is_bytes));
     }
 }

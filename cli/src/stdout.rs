@@ -3,8 +3,8 @@
 //! Rust's own handle ignores write errors on a descriptor that is open for reading only. Here they
 //! are errors, because a command that succeeds must have printed its result. A standard output that
 //! was closed before the process began (`>&-`) is an error, too. Rust opens `/dev/null` in place of
-//! it before `main`, and its flags do not tell it from `/dev/null` as Python's `subprocess.DEVNULL`
-//! opens it. So the descriptor is looked at before Rust's runtime starts.
+//! it before `main`, and its flags do not distinguish it from `/dev/null` as Python's
+//! `subprocess.DEVNULL` opens it. So the descriptor is looked at before Rust's runtime starts.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};

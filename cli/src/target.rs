@@ -106,7 +106,7 @@ impl Target {
     }
 
     /// True if a server that listens on this address is this target, as far as name resolution
-    /// tells.
+    /// shows.
     pub(crate) fn is_served_at(&self, listening: &SocketAddr) -> bool {
         let server = self.rest.split(['/', '?', '#']).next().unwrap_or_default();
         let server = server.rsplit_once('@').map_or(server, |(_, server)| server);

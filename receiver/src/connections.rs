@@ -68,7 +68,7 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection. At the limit, [another one](State::make_room) is told to end; returns
+    /// Adds a connection. At the limit, [another one](State::make_room) is asked to end; returns
     /// `None` if none may be ended. The new connection counts immediately, so while the other one
     /// ends, the limit may be exceeded for a moment.
     pub(crate) fn add(self: &Arc<Self>, limits: &Limits, client: IpAddr, now: Instant) -> Option<Connection> {
@@ -202,7 +202,7 @@ mod tests {
         let second = all.add(&limits, client, at(1)).unwrap();
         let _third = all.add(&limits, client, at(2)).unwrap();
         let busy = first.busy();
-        // The first is busy, so the second, which is idle, is told to end.
+        // The first is busy, so the second, which is idle, is asked to end.
         let _fourth = all.add(&limits, client, at(3)).unwrap();
         let ends = |connection: &Connection| all.lock().open[&connection.0.id].is_ending;
         assert_eq!((ends(&first), ends(&second)), (false, true));

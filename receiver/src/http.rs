@@ -86,7 +86,7 @@ async fn answer_to_any(shared: &Arc<Shared>, client: &Client, request: Request<I
         );
         Err(Refused::new(Refusal::WrongPath, message))
     };
-    // A sender that uses `Expect: 100-continue` sends no body until it is told to.
+    // A sender that uses `Expect: 100-continue` sends no body until the server asks for it.
     let left = incoming.size_hint().lower();
     let is_asking = head.headers.contains_key(EXPECT) && left > 0 && left == announced;
     if let Err(refused) = &recorded

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The pause after a failed accept. The usual cause is the open-file limit.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Serves until told to stop.
+/// Serves until asked to stop.
 pub(crate) async fn run(listeners: Vec<TcpListener>, shared: Arc<Shared>) {
     let mut accepting = JoinSet::new();
     for listener in listeners {

@@ -74,12 +74,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until the receiver is told to stop.
+    /// Waits until the receiver is asked to stop.
     pub(crate) async fn stopped(&self) {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    /// Waits until the receiver is told to stop, and then for the time that a stalled sender is
+    /// Waits until the receiver is asked to stop, and then for the time that a stalled sender is
     /// waited for.
     pub(crate) async fn standstill(&self) {
         self.stopped().await;

@@ -60,7 +60,7 @@ impl RandomSource {
 ///
 /// Sequences start at a secret place, and the low 24 bits of a value are random. But the scramble
 /// is no cipher. Of each pair of a key's calls, one has a value below a half and the other above:
-/// the only caller of a key, who knows how many of its traces the same process has begun, can tell
+/// the only caller of a key, who knows how many of its traces the same process has begun, can infer
 /// half of that from the values it has seen. From more values it can compute the start. Where that
 /// matters, use independent randomness.
 #[derive(Debug)]

@@ -199,7 +199,7 @@ impl Core {
     }
 
     /// Stores the address of the subscriber on which the layer is installed, so that layers on the
-    /// same one tell their contexts from those that code attaches.
+    /// same one distinguish their contexts from those that code attaches.
     pub(crate) fn set_base(&self, base: usize) {
         self.number.set_base(base);
     }

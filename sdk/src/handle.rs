@@ -111,7 +111,7 @@ impl Handle {
         let ticket = shared.queue.ask_flush();
         let flushed = shared.queue.wait(ticket, timeout.saturating_sub(began.elapsed()));
         flushed.map_err(|error| {
-            shared.reports.told(error.lost, &shared.stats().spans_lost);
+            shared.reports.note_reported(error.lost, &shared.stats().spans_lost);
             FlushError { wait: explained(error, shared), waited: timeout, is_end: false }
         })
     }
@@ -140,18 +140,18 @@ impl Handle {
         shared.reports.announce();
         shared.reports.note(shared.queue.last_note());
         let stats = shared.stats();
-        let untold = shared.reports.take_untold(&stats.spans_lost);
+        let unreported = shared.reports.take_unreported(&stats.spans_lost);
         let wait = match ended {
-            Ok(()) if untold == 0 => return Ok(()),
+            Ok(()) if unreported == 0 => return Ok(()),
             Ok(()) => {
                 let reason = shared.queue.last_error().map(|error| format!("; {error}")).unwrap_or_default();
                 let last_error = Some(format!("since the start {}{reason}", stats.spans_lost));
-                WaitError { timed_out: false, left: 0, lost: untold, last_error }
+                WaitError { timed_out: false, left: 0, lost: unreported, last_error }
             }
             Err(error) => {
                 let switch = shared.reports.switch(shared.is_absent());
                 let last_error = error.last_error.map(|reason| reason + switch);
-                WaitError { lost: error.lost.max(untold), last_error, ..error }
+                WaitError { lost: error.lost.max(unreported), last_error, ..error }
             }
         };
         Err(FlushError { wait, waited: timeout, is_end: true })
@@ -230,7 +230,7 @@ impl Drop for ShutdownGuard {
     fn drop(&mut self) {
         if let Err(error) = self.handle.shutdown(self.timeout) {
             // A developer without a server has been warned once.
-            let is_known = |shared: &Shared| shared.is_absent() && shared.reports.is_outage_told();
+            let is_known = |shared: &Shared| shared.is_absent() && shared.reports.is_outage_reported();
             warn(|| match self.handle.shared().is_some_and(is_known) {
                 true => tracing::info!(target: "astracer", parent: None, "{}", error.outcome()),
                 false => tracing::warn!(target: "astracer", parent: None, "{error}"),

@@ -27,9 +27,9 @@ use astracer_spans::sync::statics::Ordering;
 /// from which the bridge takes them. A layer that takes the time itself sees the later time.
 /// [`LogCounts`] has the number of events held, passed late, and dropped.
 ///
-/// It finds astracer's layer when the subscriber is installed. tracing-core 0.1.36 does not tell a
-/// subscriber inside an `Arc` of that, so put none around this layer: the decision would be read
-/// from OpenTelemetry's current context, in which an undecided trace looks dropped.
+/// It finds astracer's layer when the subscriber is installed. tracing-core 0.1.36 does not notify
+/// a subscriber inside an `Arc`, so put none around this layer: the decision would be read from
+/// OpenTelemetry's current context, in which an undecided trace looks dropped.
 ///
 /// Put it on the subscriber after astracer's layer, and filters around it:
 /// `LogLayer::new(bridge).with_filter(..)`. Where no layer of astracer is on the subscriber,

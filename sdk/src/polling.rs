@@ -48,7 +48,7 @@ pub type FetchParameters = Box<dyn FnMut() -> Result<Option<String>, String> + S
 pub(crate) struct Client {
     place: String,
     every: Duration,
-    /// Is told whether the last answer could not be used.
+    /// Receives whether the last answer could not be used.
     fetch: Box<dyn FnMut(bool) -> Result<Option<String>, String> + Send>,
     /// Whether a fault counts only if it is found twice in a row: a file may be half written.
     confirms: bool,

@@ -76,8 +76,8 @@ impl Propagators {
     }
 }
 
-/// Decodes a percent-encoded text. A `%` without two digits stands for itself; the second value
-/// tells whether there was none.
+/// Decodes a percent-encoded text. A `%` without two digits is kept as it is; the second value
+/// is true if there was none.
 pub(crate) fn percent_decoded(text: &str) -> (Vec<u8>, bool) {
     let (mut bytes, mut is_whole) = (Vec::with_capacity(text.len()), true);
     let mut rest = text.as_bytes();

@@ -47,13 +47,13 @@ struct State {
     /// Warnings of the start that no subscriber has received.
     notices: Vec<String>,
     /// Lost spans that were reported, in an event that was read or in an error that was returned.
-    told: u64,
+    reported: u64,
     /// Lost spans in the last event, read or not.
     lost: u64,
     /// Accepted spans when exports began to fail or wait; `None` while they succeed.
     failing_from: Option<u64>,
     /// The current outage was reported in an event that was read.
-    is_outage_told: bool,
+    is_outage_reported: bool,
     last_note: Option<String>,
     undelivered: Option<String>,
     /// When each kind was last due, or for hints looked for.
@@ -77,7 +77,7 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 struct Report(Kind, String);
 
-/// The lost spans of which a shutdown has to tell. The cap on bytes refuses spans as configured,
+/// The lost spans that a shutdown has to report. The cap on bytes refuses spans as configured,
 /// and spans that end after the shutdown come too late for its error.
 fn faults(lost: &Losses) -> u64 {
     lost.total().saturating_sub(lost.capped + lost.shut_down)
@@ -116,7 +116,7 @@ impl State {
             && self.failing_from.is_some_and(|from| stats.spans_exported > from)
             && self.may(Kind::Well, now)
         {
-            (self.failing_from, self.is_outage_told) = (None, false);
+            (self.failing_from, self.is_outage_reported) = (None, false);
             let text = format!("exports succeed again; spans since the start: {}", stats.spans_lost);
             due.push(Report(Kind::Well, text));
         }
@@ -150,8 +150,8 @@ impl Reports {
         if is_absent && self.reads_variables { "; OTEL_SDK_DISABLED=true switches tracing off" } else { "" }
     }
 
-    pub(crate) fn is_outage_told(&self) -> bool {
-        self.lock().is_outage_told
+    pub(crate) fn is_outage_reported(&self) -> bool {
+        self.lock().is_outage_reported
     }
 
     /// Reports the server's last text, unless that was done.
@@ -239,8 +239,8 @@ impl Reports {
             let is_read = report.emit();
             let mut state = self.lock();
             match report.0 {
-                Kind::Failing => state.is_outage_told |= is_read,
-                Kind::Lost if is_read => state.told = state.told.max(faults(&stats.spans_lost)),
+                Kind::Failing => state.is_outage_reported |= is_read,
+                Kind::Lost if is_read => state.reported = state.reported.max(faults(&stats.spans_lost)),
                 _ => {}
             }
         }
@@ -269,19 +269,19 @@ impl Reports {
         self.changed.notify_all();
     }
 
-    /// Notes that an error with `told` of the losses so far is returned to the service.
-    pub(crate) fn told(&self, told: u64, lost: &Losses) {
+    /// Notes that an error that reports `spans` of the losses so far is returned to the service.
+    pub(crate) fn note_reported(&self, spans: u64, lost: &Losses) {
         let mut state = self.lock();
-        state.told = state.told.saturating_add(told).min(faults(lost)).max(state.told);
+        state.reported = state.reported.saturating_add(spans).min(faults(lost)).max(state.reported);
     }
 
     /// The lost spans that were not reported so far. From now on they are.
-    pub(crate) fn take_untold(&self, lost: &Losses) -> u64 {
+    pub(crate) fn take_unreported(&self, lost: &Losses) -> u64 {
         let mut state = self.lock();
         let lost = faults(lost);
-        let untold = lost.saturating_sub(state.told);
-        state.told = state.told.max(lost);
-        untold
+        let unreported = lost.saturating_sub(state.reported);
+        state.reported = state.reported.max(lost);
+        unreported
     }
 }
 
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_spool_did_not_pass_on_is_told_once_a_minute() {
+    fn what_a_spool_did_not_pass_on_is_reported_once_a_minute() {
         let (mut state, began) = (State::default(), Instant::now());
         let mut told = |text: Option<&str>, seconds| {
             state.undelivered(text.map(str::to_owned), began + Duration::from_secs(seconds)).is_some()
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_untold_until_an_error_has_them() {
+    fn losses_are_unreported_until_an_error_has_them() {
         let reports = Reports::default();
         let of = |rejected, capped, shut_down| {
             let mut lost = Losses::default();
@@ -414,14 +414,14 @@ mod tests {
             lost
         };
         let lost = of(3, 7, 4);
-        assert_eq!(reports.take_untold(&lost), 3);
-        assert_eq!(reports.take_untold(&lost), 0);
+        assert_eq!(reports.take_unreported(&lost), 3);
+        assert_eq!(reports.take_unreported(&lost), 0);
         let more = of(6, 0, 0);
-        reports.told(2, &more);
-        assert_eq!(reports.take_untold(&more), 1);
-        // An event and a flush's error may have told of the same spans.
-        reports.told(5, &more);
-        assert_eq!(reports.take_untold(&of(8, 0, 0)), 2);
+        reports.note_reported(2, &more);
+        assert_eq!(reports.take_unreported(&more), 1);
+        // An event and a flush's error may have reported the same spans.
+        reports.note_reported(5, &more);
+        assert_eq!(reports.take_unreported(&of(8, 0, 0)), 2);
     }
 
     #[test]

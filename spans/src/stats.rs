@@ -69,7 +69,7 @@ pub struct Stats {
     /// The number of times that the layer disabled a span below a dropped root
     /// (`DroppedSpans::Disabled`), added when the thread exits the root. It includes calls of
     /// `span_enabled!` and spans that another filter would have disabled too: `tracing` does not
-    /// tell them apart.
+    /// distinguish them.
     pub refusals: u64,
     /// Panics in `Key::custom`. The root was counted by its name instead.
     pub key_panics: u64,
@@ -88,7 +88,7 @@ pub struct Stats {
     /// The reason why exports currently wait for their destination, if they do and the exporter
     /// reports it: a destination (`Builder::with_destination`) does.
     pub waiting: Option<String>,
-    /// Advice for keys that do not tell roots apart: 1,000 or more roots have the same name, which
+    /// Advice for keys that do not distinguish roots: 1,000 or more roots have the same name, which
     /// middleware gives every request. Looked for once a minute.
     pub hint: Option<String>,
 }

@@ -8,7 +8,7 @@
 //!   context around a request.
 //! - [`InjectLayer`] and [`inject()`] write the current context into an outgoing request.
 //! - [`KeepLayer`] and [`KeepCallsLayer`] exchange the header [`KEEP_HEADER`], by which processes
-//!   tell each other which traces they kept late.
+//!   exchange the ids of traces that they kept late.
 //!
 //! They work with any `tracing` subscriber and OpenTelemetry propagator. Only the last two need the
 //! SDK's [`Handle`](astracer_sdk::Handle).

@@ -113,7 +113,7 @@ fn a_file_that_somebody_removed_takes_no_more() {
     assert_eq!(files.spans_removed(), 2);
 }
 
-/// logrotate's default. Its spans were once told as lost.
+/// logrotate's default. Its spans were once reported as lost.
 #[cfg(unix)]
 #[test]
 fn a_file_that_somebody_renamed_keeps_its_spans() {

@@ -5,7 +5,7 @@
 //! layer has no other way to find a span's parent, so ours gives way: it attaches none, and follows
 //! a remote parent that code attaches.
 //!
-//! `tracing` does not tell a layer which others are on its subscriber, but their contexts show. A
+//! A layer cannot ask `tracing` for the other layers of its subscriber, but their contexts show. A
 //! parent that code attaches comes from another process and is marked as remote; the span of a
 //! layer is not. So our layer gives way when it first sees such a context inside one of its spans,
 //! or between a span's beginning and its entry. When it exits that span it knows: the contexts that
@@ -160,11 +160,12 @@ impl Core {
     /// API: it is of this process, and open or dropped. Our contexts that outlive their spans
     /// record nothing, and those of dropped spans have the flag of a random trace id, which
     /// OpenTelemetry's SDK does not set. A caller's trace may lack that flag. Once we have dropped
-    /// such a trace, only an open span tells.
+    /// such a trace, only an open span proves it.
     fn foreign(&self) -> Option<CurrentContext> {
-        let is_told = !self.shared.dropped_unmarked.load(Ordering::Relaxed);
-        CurrentContext::get()
-            .filter(|current| !current.is_remote && (current.is_recording || current.is_unmarked && is_told))
+        let flag_proves_it = !self.shared.dropped_unmarked.load(Ordering::Relaxed);
+        CurrentContext::get().filter(|current| {
+            !current.is_remote && (current.is_recording || current.is_unmarked && flag_proves_it)
+        })
     }
 
     /// Whether it is unknown if another layer keeps the contexts. Our own subscriber has no other

@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// A called process reports that this trace went wrong there. Begins a boost of the key of the
-    /// local root that this thread is inside, and tells this process's caller in turn.
+    /// local root that this thread is inside, and reports it to this process's caller in turn.
     pub(crate) fn note_callee_trouble(&self, trace_id: TraceId) {
         let Some(late) = self.shared.late.as_ref().filter(|late| late.sampler().boosts_keys()) else {
             return;

@@ -2,7 +2,8 @@
 
 use tracing_core::field::{Field, Visit};
 
-/// Passes a field on to `visitor` if `wants` says so, which is told whether the value is an error.
+/// Passes a field on to `visitor` if `wants` returns true. `wants` gets whether the value is an
+/// error.
 pub(super) struct Wanted<F, V> {
     pub(super) wants: F,
     pub(super) visitor: V,

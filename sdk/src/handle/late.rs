@@ -94,14 +94,14 @@ impl Handle {
         self.late().is_some_and(|(_, late)| late.was_kept(trace_id))
     }
 
-    /// Whether a trace went wrong here or in a called process a moment ago, and callers are to be
-    /// told, because keys are boosted ([`Boost`](crate::Boost)).
+    /// Whether a trace went wrong here or in a called process a moment ago, and callers should
+    /// learn of it, because keys are boosted ([`Boost`](crate::Boost)).
     pub fn reports_trouble(&self, trace_id: TraceId) -> bool {
         self.late().is_some_and(|(_, late)| late.sampler().boosts_keys() && late.troubled.has(trace_id))
     }
 
     /// Notes that a called process reported that this trace went wrong there. This process's caller
-    /// is told in turn, and the key of the local root that this thread is inside is boosted
+    /// learns of it too, and the key of the local root that this thread is inside is boosted
     /// ([`Boost`](crate::Boost)).
     pub fn note_callee_trouble(&self, trace_id: TraceId) {
         if self.late().is_some() {

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(control.tune(&Config::Always), None);
     }
 
-    /// The bytes of a sampler that no factor scales tell nothing about the probabilities of the
+    /// The bytes of a sampler that no factor scales say nothing about the probabilities of the
     /// sampler before it or after it.
     #[test]
     fn the_factor_stays_while_there_is_nothing_to_scale() {

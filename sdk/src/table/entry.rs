@@ -74,7 +74,7 @@ pub(crate) enum Phase {
     Claimed,
     /// A span below a recorded one that has not started: its parent may still be set.
     Waiting,
-    /// A started span of a trace that is recorded; its [`Fate`] tells whether it is kept.
+    /// A started span of a trace that is recorded; its [`Fate`] says whether it is kept.
     Recorded,
     /// A dropped local root, or a span below one.
     Dropped,

@@ -1,5 +1,5 @@
-//! The traces whose local roots went wrong a moment ago, so that the response to a request can tell
-//! its caller.
+//! The traces whose local roots went wrong a moment ago, so that the response to a request can
+//! report it to the caller.
 
 use opentelemetry::TraceId;
 

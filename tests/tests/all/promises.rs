@@ -164,7 +164,7 @@ const PROMISES: &[(&str, &str, &str)] = &[
     (
         "the service's console reports it",
         "sdk/src/reports.rs",
-        "what_a_spool_did_not_pass_on_is_told_once_a_minute",
+        "what_a_spool_did_not_pass_on_is_reported_once_a_minute",
     ),
     (
         "its record then goes to the dead letters",
