@@ -275,6 +275,24 @@ GET 200 ms http=200 error std::io::error::Error 'the disk is gone'
     assert_eq!(first(&served(grpc(), ok(), "x !", ALL)), grpc_error);
 }
 
+/// A panic passes through the layer, and fails the span.
+#[test]
+fn a_handler_that_panics_fails_its_span() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let panics = service_fn(|_: Request<String>| async {
+            let _cleanup = OnDrop(|| info_span!("cleanup").in_scope(|| ()));
+            std::panic::resume_unwind(Box::new("a bug"));
+            #[allow(unreachable_code, reason = "names the type of the response")]
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let service = RequestSpanLayer::default().layer(panics);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call(service, http())));
+        assert!(caught.is_err());
+    });
+    assert_eq!(drawn(&spans), "GET error 'panicked'\n  cleanup error 'panicked'\n");
+}
+
 /// The response's status has been recorded already, and its cleanup is inside the span.
 #[test]
 fn a_body_that_is_dropped_ends_the_request_then() {

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::future::{pending, ready};
 use std::time::Duration;
 
-use astracer_sdk::ManualClock;
-use astracer_testing::{World, world};
+use astracer_sdk::{ManualClock, ProvisionalMode, Tail};
+use astracer_testing::{World, reason, sampling, world};
 use astracer_tower::{
     InjectLayer, RemoteParentLayer, RequestSpanLayer, record_response, record_trailers, request_span,
 };
@@ -394,15 +394,18 @@ impl tonic::server::ServerStreamingService<String> for Orders {
 
 /// One call of tonic's client over HTTP/2, which reads `messages` of the stream.
 fn stream_of_tonic(with: With, kind: &'static str, messages: usize) -> String {
-    let world = world(|builder| builder);
+    stream_of_tonic_in(&world(|builder| builder), with, kind, messages)
+}
+
+fn stream_of_tonic_in(world: &World, with: With, kind: &'static str, messages: usize) -> String {
     let orders = Orders(world.clock.clone());
     let serve = service_fn(move |request: Request<Body>| {
         let orders = orders.clone();
         async move { Ok::<_, Infallible>(tonic::server::Grpc::new(Texts).server_streaming(orders, request).await) }
     });
-    let router = layered(Router::new().route_service("/shop.Orders/{method}", serve), with, &world);
+    let router = layered(Router::new().route_service("/shop.Orders/{method}", serve), with, world);
     let inject = InjectLayer::new(world.astracer.propagator()).with_client_span();
-    over_http2(&world, router, async |sender: Sender2<tonic::body::Body>| {
+    over_http2(world, router, async |sender: Sender2<tonic::body::Body>| {
         let client = inject.layer(service_fn(move |request| {
             let mut sender = sender.clone();
             async move { sender.send_request(request).await }
@@ -440,6 +443,43 @@ fn streams_of_tonic_have_durations_and_statuses() {
             expected(unavailable, unavailable, ""),
             "{with:?}"
         );
+    }
+}
+
+/// Policies keep a slow stream, and one that fails at its end, of which each service is a root.
+#[test]
+fn streams_are_kept_late() {
+    let late = |policies: &str| {
+        let tail: Tail = policies.parse().unwrap();
+        sampling("never", |builder| builder.with_tail(tail.with_provisional(ProvisionalMode::Always)))
+    };
+    let kept = |world: &World| -> Vec<(String, String)> {
+        let spans = world.exported();
+        let requests = spans.iter().filter(|span| span.name != "chunk");
+        requests.filter_map(|span| Some((span.name.to_string(), reason(span)?))).collect()
+    };
+    for with in [With::Own, With::TraceLayer] {
+        let world = late("error,slow:200ms");
+        let clock = world.clock.clone();
+        let stream = async move || {
+            clock.advance(POLL);
+            streaming(&clock)
+        };
+        let router = Router::new().route("/stream", get(stream)).route("/text", get(async || "text"));
+        let router = layered(router, with, &world);
+        over_http1(&world, router, async |mut sender| {
+            for path in ["/text", "/stream"] {
+                send(&mut sender, "GET", path, "").await.into_body().collect().await.unwrap();
+            }
+        });
+        assert_eq!(kept(&world), [("GET /stream".to_owned(), "slow".to_owned())], "{with:?}");
+        for (kind, is_kept) in [("complete", false), ("broken", true), ("unavailable", true)] {
+            let world = late("error");
+            stream_of_tonic_in(&world, with, kind, 9);
+            // The server's and the client's root.
+            let expected = ("shop.Orders/Watch".to_owned(), "error".to_owned());
+            assert_eq!(kept(&world), vec![expected; if is_kept { 2 } else { 0 }], "{with:?}, {kind}");
+        }
     }
 }
 
