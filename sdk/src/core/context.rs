@@ -22,9 +22,9 @@ use astracer_spans::thread;
 impl Core {
     /// The context with which a span is entered; made now if none is cached.
     ///
-    /// A context is cached only when its span is entered for the third time. A span that is entered
-    /// once then takes no lock. Neither does the span of a future that is polled once, which is
-    /// entered again when the future is dropped.
+    /// A context is cached only when its span is entered for the fourth time, so that few spans
+    /// take the lock. The span of a future that is polled once is entered twice, since dropping the
+    /// future enters it too. That of a request is entered for the call, the future and the body.
     #[inline]
     pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
         if self.context_mode() == ContextMode::Off {

@@ -336,12 +336,13 @@ impl Entry {
         self.last_exit.set(time);
     }
 
-    /// Counts an enter, up to 2; returns whether the span had been entered at least twice before.
+    /// Counts an enter, up to 3; returns whether the span had been entered at least three times
+    /// before.
     #[inline]
     pub(crate) fn mark_entered(&self) -> bool {
         // Two threads may enter at once and count one enter: that only delays caching the context.
         let before = self.entered.get();
-        let is_often = before >= 2;
+        let is_often = before >= 3;
         if !is_often {
             self.entered.set(before + 1);
         }
