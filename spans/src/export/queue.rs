@@ -485,6 +485,75 @@ mod tests {
         assert!(matches!(queue.take(), Work::End));
     }
 
+    #[test]
+    fn an_interval_is_held_up_by_what_waits_or_was_shed() {
+        let before = QueueProgress { outstanding: 3, next: 5, shed: 7 };
+        for (now, is_held_up) in [
+            // A batch that waited then, number 4, still waits.
+            (QueueProgress { outstanding: 4, next: 9, shed: 7 }, true),
+            (QueueProgress { outstanding: 5, next: 9, shed: 7 }, false),
+            (QueueProgress { outstanding: u64::MAX, next: 5, shed: 7 }, false),
+            (QueueProgress { outstanding: u64::MAX, next: 5, shed: 8 }, true),
+        ] {
+            assert_eq!(now.is_held_up(&before), is_held_up, "{now:?}");
+        }
+    }
+
+    /// Half of the queue, in traces or in bytes, is enough for an export: a full queue sheds.
+    #[test]
+    fn half_of_the_queue_does_not_wait_for_more() {
+        let bytes = batch(1).map_or(0, |batch| batch.bytes_held());
+        let wide =
+            Bounds { queue_traces: 1_000, queue_bytes: 1 << 20, batch_spans: 1_000, ..Bounds::default() };
+        for (bounds, enough) in [
+            (Bounds { queue_traces: 6, ..wide }, 3),
+            (Bounds { queue_bytes: 6 * bytes, ..wide }, 3),
+            (Bounds { batch_spans: 4, ..wide }, 4),
+        ] {
+            let queue = Queue::new(bounds, Arc::new(Counters::default()));
+            for number in 1..=enough {
+                queue.pass_on(&mut batch(1)).unwrap();
+                assert_eq!(queue.has_batch(&lock(&queue.state)), number == enough, "{number} of {bounds:?}");
+            }
+        }
+    }
+
+    /// A batch with as many traces as the queue holds leaves its group, although it has few spans.
+    #[test]
+    fn a_group_gathers_no_more_traces_than_the_queue_holds() {
+        let queue = queue(2);
+        for (number, passed_on) in [(1, 0), (2, 2)] {
+            let record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), (1, 2), None, 1);
+            assert!(queue.push_span(Header::default(), record, None));
+            assert_eq!(lock(&queue.state).list.spans, passed_on);
+        }
+    }
+
+    #[test]
+    fn large_batches_are_not_kept_for_reuse() {
+        let queue = queue(10);
+        let sized = |bytes: usize| {
+            let mut batch = batch(1).unwrap();
+            batch.bytes = bytes;
+            batch
+        };
+        queue.recycle(vec![sized(SPARE_BYTES_MAX), sized(SPARE_BYTES_MAX + 1)]);
+        let spare = lock(&queue.spare);
+        assert_eq!(
+            spare.iter().map(|batch| (batch.bytes, batch.spans())).collect::<Vec<_>>(),
+            [(SPARE_BYTES_MAX, 0)]
+        );
+    }
+
+    #[test]
+    fn the_earliest_deadline_of_a_shutdown_holds() {
+        let (queue, now) = (queue(10), Instant::now());
+        for (seconds, earliest) in [(20, 20), (10, 10), (30, 10)] {
+            queue.end_by(now + Duration::from_secs(seconds));
+            assert_eq!(lock(&queue.state).deadline, Some(now + Duration::from_secs(earliest)));
+        }
+    }
+
     /// One trace would leave with its own buffer, the other would be gathered.
     #[test]
     fn traces_that_end_after_the_close_are_lost_by_it() {

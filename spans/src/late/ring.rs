@@ -445,6 +445,63 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_that_is_kept_was_not_missed() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        assert!(ring.take(id(1), KeepReason::CALLER, 1, true).is_none());
+        ring.note_kept(&held(SHARDS as u64), KeepReason::CALLER, 2);
+        assert_eq!(ring.missed.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_trace_leaves_exactly_after_the_hold() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        // It ended at 100.
+        hold(&ring, held(100), 100);
+        assert_eq!((ring.expire(109).len(), ring.expire(110).len()), (0, 1));
+    }
+
+    #[test]
+    fn a_ring_that_is_closed_or_holds_nothing_gives_traces_up() {
+        let reason = |ring: &Ring| match ring.hold(held(1), false, 1) {
+            Err((_, WayOut::GivenUp(reason))) => reason,
+            other => panic!("{other:?}"),
+        };
+        let ring = Ring::new(1 << 20, 0, 10);
+        assert!(!ring.holds() && matches!(reason(&ring), GivenUp::Unwanted));
+        let ring = Ring::new(1 << 20, 10, 10);
+        assert!(ring.holds());
+        ring.close();
+        assert!(!ring.holds() && matches!(reason(&ring), GivenUp::ShutDown));
+    }
+
+    /// The spans of a kept trace follow it up to its bound, and its root in any case: it has the
+    /// number of those that are missing.
+    #[test]
+    fn spans_follow_their_kept_trace_within_its_bound() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        ring.note_kept(&held(1), KeepReason::HAND, 1);
+        let end = |number: usize, is_root: bool, may_follow: bool| {
+            let ids = (SpanId::from(number as u64), SpanId::INVALID);
+            let mut record = Record::new(&METADATA, ids, (1, 2), None, 1);
+            record.is_local_root = is_root;
+            let trace = (TraceId::from(1_u128), TraceRef::NONE);
+            let (_, late) =
+                ring.end_late(trace, (&record, None), Severity::Fine, (1 << 20, &|_, _| may_follow));
+            match late {
+                LateSpan::Kept(by, cut) => Ok((by, cut)),
+                LateSpan::GivenUp(reason) => Err(format!("{reason:?}")),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(end(1, false, false), Err("Refused".to_owned()), "no budget is left");
+        for number in 1..=Tail::TRACE_SPANS_MAX {
+            assert_eq!(end(number, false, true), Ok((KeepReason::HAND, 0)), "{number}");
+        }
+        assert_eq!(end(1, false, true), Err("Cut".to_owned()));
+        assert_eq!(end(1, true, false), Ok((KeepReason::HAND, 2)), "the root");
+    }
+
+    #[test]
     fn traces_that_were_given_up_are_remembered_within_a_bound() {
         let ring = Ring::new(1 << 20, 10, 10);
         for number in 1..=10_000 {

@@ -41,3 +41,22 @@ impl Troubled {
         low != 0 && self.place(low).load(Ordering::Relaxed) == low
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Only the low half of an id counts, and a later trace takes the place of an earlier one.
+    #[test]
+    fn the_last_trace_of_each_place_is_known() {
+        let troubled = Troubled::default();
+        let id = |number: u128| TraceId::from(number);
+        assert!(!troubled.has(id(5)) && !troubled.has(TraceId::INVALID));
+        troubled.note(id(5));
+        assert!(troubled.has(id(5)) && troubled.has(id(5 + (7 << 64))) && !troubled.has(id(6)));
+        troubled.note(id(6));
+        assert!(troubled.has(id(5)), "it has another place");
+        troubled.note(id(5 + PLACES as u128));
+        assert!(!troubled.has(id(5)) && troubled.has(id(5 + PLACES as u128)));
+    }
+}

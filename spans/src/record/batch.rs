@@ -101,3 +101,41 @@ impl Batch {
         self.heads.capacity() * size_of::<Head>() + self.all.bytes_held()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use astracer_samplers::Threshold;
+    use opentelemetry::SpanId;
+
+    use super::super::header::KeepReason;
+    use super::*;
+    use crate::test_callsite::METADATA;
+    use crate::trace_state::State;
+
+    /// A trace with two local roots and one more span counts for the calls that its threshold
+    /// represents. One that was kept late without a threshold counts for none.
+    #[test]
+    fn a_batch_counts_the_calls_that_its_traces_represent() {
+        let state = |drops: u64| State::of_numbers(Threshold::new(drops), None);
+        // Dropping 3/4 of the range means a weight of 4.
+        let weighted = state(3 << 54);
+        let (head, late) = (KeepReason::HEAD, KeepReason::HAND);
+        for (kept_by, state, calls) in [
+            (head, State::default(), 2.0),
+            (head, weighted.clone(), 8.0),
+            (late, weighted, 8.0),
+            (late, State::default(), 0.0),
+        ] {
+            let mut trace = Buffer::default();
+            for number in 1..=3 {
+                let ids = (SpanId::from(number), SpanId::INVALID);
+                let mut record = Record::new(&METADATA, ids, (1, 2), None, 1);
+                record.is_local_root = number != 3;
+                trace.append(record, None);
+            }
+            let header = Header { kept_by, state, ..Header::default() };
+            let counted = Batch::of(header, &mut trace).counted();
+            assert_eq!((counted.spans, counted.roots, counted.calls), (3, 2, calls), "{kept_by:?}");
+        }
+    }
+}
