@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         drop_cycles: args.drop_cycles,
     };
     let asked = || stop.is_asked();
-    let order = order::order(collected, &options, &mut Pulse::new(&asked)).ok_or(Failure::Interrupted)?;
+    let order = order::order(collected, &options, &mut Pulse::new(asked)).ok_or(Failure::Interrupted)?;
     let report = report::Report::new(&input, &order, &left_out, &joins);
     if !order.exists() {
         let late = contradictions::failure(&order);

@@ -68,7 +68,7 @@ fn nested(depth: u32) {
         span.set_attribute("by.hand", "z".repeat(100));
         let other = info_span!(parent: None, "other");
         span.follows_from(&other);
-        if depth % 5 == 0 {
+        if depth.is_multiple_of(5) {
             tracing::error!(error = "failed");
         }
         if depth > 0 {
@@ -107,13 +107,15 @@ fn run(dispatch: Option<&Dispatch>) {
 struct Case {
     name: String,
     sampler: &'static str,
-    change: fn(Builder) -> Builder,
+    change: Change,
     is_late: bool,
     is_layer: bool,
 }
 
+type Change = fn(Builder) -> Builder;
+
 fn cases() -> Vec<Case> {
-    let settings: [(&str, fn(Builder) -> Builder); 4] = [
+    let settings: [(&str, Change); 4] = [
         ("plain", |builder| builder),
         ("no contexts, at once", |builder| {
             builder.with_context_mode(ContextMode::Off).with_start(Start::AtOnce)
