@@ -33,7 +33,7 @@ async fn turn(of: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 }
 
 impl Turns {
-    /// Does the work when it is the client's turn. Work that has begun goes on to its end even if
+    /// Does the work when it is the client's turn. Work that has begun continues to its end even if
     /// the client disconnects, and ends its turn only then.
     pub(crate) async fn take<R: Send + 'static>(
         &self,

@@ -105,7 +105,7 @@ where
             Poll::Ready((result, is_complete))
         });
         let (result, is_complete) = ready!(polled);
-        // A complete call's span has ended when the caller goes on: layers outside may ask what
+        // A complete call's span has ended when the caller continues: layers outside may ask what
         // became of it.
         let call = this.call.take().filter(|_| !is_complete);
         Poll::Ready(result.map(|response| response.map(|body| RequestSpanBody::new(body, call))))

@@ -1,7 +1,7 @@
 //! Records the outcome of a call on its span, by OpenTelemetry's conventions for HTTP and gRPC.
 //!
 //! A server fails its span by its own errors only: HTTP statuses of 500 and above, and the gRPC
-//! codes that stand for a fault of the server. A client fails its span by every error it gets.
+//! codes that mean a fault of the server. A client fails its span by every error it gets.
 
 use std::any::type_name;
 use std::fmt::Display;
@@ -76,7 +76,7 @@ fn is_error(side: Side, status: StatusCode) -> bool {
     status.is_server_error() || side == Side::Client && status.is_client_error()
 }
 
-// The codes of gRPC that stand for the call's own fate.
+// The codes of gRPC that describe the call itself.
 const OK: i64 = 0;
 const CANCELLED: i64 = 1;
 const UNKNOWN: i64 = 2;

@@ -74,7 +74,7 @@ impl TextMapPropagator for Baggage {
             let (pair, metadata) = text.split_once(';').unwrap_or((text, ""));
             let Some((key, value)) = pair.split_once('=') else { continue };
             let key = key.trim().to_owned();
-            // A `%` without two digits stands for itself; bytes that are not UTF-8 become U+FFFD
+            // A `%` without two digits is kept; bytes that are not UTF-8 become U+FFFD
             // ("Value").
             let value = String::from_utf8_lossy(&percent_decoded(value.trim()).0).into_owned();
             values.insert_with_metadata(key.clone(), value, metadata.trim());

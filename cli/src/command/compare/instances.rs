@@ -15,7 +15,7 @@ use crate::output::shown;
 /// The prefix by which a file's kind is recognised.
 const BEGINNING: u64 = 64 << 10;
 
-/// Reads files of instances. `None` if the first path is none.
+/// Reads files of instances. `None` if the first path is not one.
 pub(super) fn read(paths: &[&PathBuf], stop: Stop<'_>) -> Result<Option<InstancesFile>, Failure> {
     if !paths.first().is_some_and(|path| is_one(path)) {
         return Ok(None);

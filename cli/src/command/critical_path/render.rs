@@ -15,7 +15,7 @@ const BAR: (usize, usize) = (20, 100);
 pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) -> String {
     let mut text = output::plural(profile.traces, "trace");
     if args.weights {
-        let _ = write!(text, ", which stand for {}", output::whole(profile.weight));
+        let _ = write!(text, ", which represent {}", output::whole(profile.weight));
     }
     if let Some(root) = &args.root {
         let _ = write!(text, " of {}", output::brief(named(root)));

@@ -42,7 +42,7 @@ struct Row {
     roots: u64,
     /// Roots without a weight; each counts once.
     unweighed: u64,
-    /// Roots that a late policy kept; they have weight 0, because the other roots stand for them.
+    /// Roots that a late policy kept; they have weight 0, because the other roots represent them.
     late: u64,
     /// The sum of the weights.
     estimate: f64,
