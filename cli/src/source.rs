@@ -1,10 +1,11 @@
 //! Arguments that commands share: which recordings to read, and how.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use astracer_formats as records;
-use astracer_formats::logs::{self, Layout, Zone};
-use astracer_model::{Format, Limit};
+use astracer_formats::logs::{self, Given, Zone};
+use astracer_model::{Format, Limit, UnixNanos};
 use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -153,15 +154,30 @@ impl Bounds {
     }
 }
 
+/// The layouts of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Layouts(Vec<Given>);
+
+fn layouts(path: &str) -> Result<Layouts, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    Given::list(&text).map(Layouts)
+}
+
 /// Options for reading logs, shared by the commands that do.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct LogReading {
-    /// Layout of lines of text, as log4j's patterns: '%d [%t] %p %c: %m' [default: the usual
-    /// layouts are recognised].
-    #[arg(long, value_name = "PATTERN", help_heading = "Reading")]
-    pub(crate) layout: Option<Layout>,
+    /// Layout of lines of text in log4j's letters, for files of a name or for all; times also in
+    /// strftime's: '%d [%t] %p %c: %m', 'app*.log=%Y-%m-%d %T %m' [default: the usual layouts are
+    /// recognised].
+    #[arg(long, value_name = "[GLOB=]PATTERN", help_heading = "Reading")]
+    pub(crate) layout: Vec<Given>,
 
-    /// Zone of log times without one: UTC, or an offset such as +08:00 [default: UTC].
+    /// File with further layouts: lines of NAME = [GLOB=]PATTERN.
+    #[arg(long, value_name = "FILE", value_parser = layouts, help_heading = "Reading")]
+    pub(crate) layouts: Option<Layouts>,
+
+    /// Zone of log times that state none: UTC, an offset such as +08:00 or a name such as
+    /// Europe/Berlin [default: UTC].
     #[arg(long, value_name = "ZONE", allow_hyphen_values = true, help_heading = "Reading")]
     pub(crate) log_zone: Option<Zone>,
 }
@@ -169,9 +185,17 @@ pub(crate) struct LogReading {
 impl LogReading {
     /// As the options of the reader.
     pub(crate) fn options(&self) -> logs::Options {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         logs::Options {
-            layout: self.layout.clone(),
-            zone: self.log_zone.unwrap_or_default(),
+            layouts: self
+                .layout
+                .iter()
+                .chain(self.layouts.iter().flat_map(|file| &file.0))
+                .cloned()
+                .collect(),
+            zone: self.log_zone.clone().unwrap_or_default(),
+            // A stream is written until it is read.
+            changed: now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).map(UnixNanos),
             clock_pattern: None,
         }
     }

@@ -14,6 +14,9 @@ use crate::value::{Attribute, Value};
 pub struct LogRecord<'a> {
     /// The time of the event.
     pub time: Option<UnixNanos>,
+    /// The unit of the last digit of `time` in nanoseconds: the event is less than this later than
+    /// `time`. 0 if the source counts nanoseconds.
+    pub resolution: u64,
     /// The time at which a collector received the record (OTLP).
     pub observed: Option<UnixNanos>,
     /// The severity.
@@ -63,6 +66,7 @@ impl<'a> LogRecord<'a> {
     pub fn of(resource: Arc<Resource>, scope: Arc<Scope>) -> Self {
         Self {
             time: None,
+            resolution: 0,
             observed: None,
             severity: Severity::UNSPECIFIED,
             severity_text: Cow::Borrowed(""),
@@ -88,6 +92,7 @@ impl<'a> LogRecord<'a> {
         }
         LogRecord {
             time: self.time,
+            resolution: self.resolution,
             observed: self.observed,
             severity: self.severity,
             severity_text: own(self.severity_text),
@@ -199,8 +204,12 @@ pub enum LogFormat {
     JsonLines,
     /// The text of `tracing_subscriber`.
     TracingText,
-    /// Lines in a layout of log4j, recognised or given.
+    /// Lines of text with times, in a layout that is recognised or given.
     Layout,
+    /// Lines of `key=value` pairs.
+    Pairs,
+    /// The export format of journald: blocks of `KEY=value` lines.
+    JournalExport,
 }
 
 impl LogFormat {
@@ -213,6 +222,8 @@ impl LogFormat {
             Self::JsonLines => "json-lines",
             Self::TracingText => "tracing-text",
             Self::Layout => "layout",
+            Self::Pairs => "key-value",
+            Self::JournalExport => "journal-export",
         }
     }
 }

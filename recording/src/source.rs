@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use astracer_model::sink::Sink;
 use astracer_model::text::escaped;
@@ -167,7 +168,7 @@ fn read_unless(
             Some(stop) => Box::new(Patient::new(|| Ok(io::stdin().lock()), stop).map_err(unreadable)?),
             None => Box::new(io::stdin().lock()),
         };
-        unpack.input(input, &"standard input".into());
+        unpack.input(input, &"standard input".into(), Some(SystemTime::now()));
         return finish(unpack, path);
     }
     let walk = Walk::new(path).map_err(unreadable)?;
@@ -180,7 +181,7 @@ fn read_unless(
             }
             None => Box::new(File::open(lone).map_err(unreadable)?),
         };
-        unpack.input(input, &label::of_path(lone));
+        unpack.input(input, &label::of_path(lone), changed(lone));
         return finish(unpack, path);
     }
     for found in walk {
@@ -191,7 +192,7 @@ fn read_unless(
             Found::File { path, bytes } => {
                 let before = stored.get();
                 match File::open(&path) {
-                    Ok(file) => unpack.input(Box::new(file), &label::of_path(&path)),
+                    Ok(file) => unpack.input(Box::new(file), &label::of_path(&path), changed(&path)),
                     Err(error) => unpack.unreadable(&label::of_path(&path), 0, &error),
                 }
                 // A skipped file is read only at its beginning, but progress displays expect all of
@@ -203,6 +204,11 @@ fn read_unless(
         }
     }
     finish(unpack, path)
+}
+
+/// The time of a file's last change; `None` if the system does not know it.
+fn changed(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|metadata| metadata.modified()).ok()
 }
 
 fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {

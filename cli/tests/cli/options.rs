@@ -222,6 +222,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (COMPARE, "--names", REFUSED),
     (COMPARE, "--fold", REFUSED),
     (COMPARE, "--layout", REFUSED),
+    (COMPARE, "--layouts", REFUSED),
     (COMPARE, "--log-zone", REFUSED),
     (COMPARE, "--metric", REFUSED),
     (COMPARE, "--key", REFUSED),

@@ -15,6 +15,7 @@ pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
     (ORDER, "--offset", REFUSED),
     (ORDER, "--clock-pattern", REFUSED),
     (ORDER, "--layout", REFUSED),
+    (ORDER, "--layouts", REFUSED),
     (ORDER, "--log-zone", REFUSED),
     (ORDER, "--expanded-max", REFUSED),
     (ORDER, "--record-max", REFUSED),

@@ -50,7 +50,7 @@ pub fn read(
         EventFormat::FalconJson => falcon::read(input, file, limits, sink),
         EventFormat::Strace => strace::read(input, file, limits, sink),
         EventFormat::VectorClocks => {
-            vector::read(input, file, limits, options.clock_pattern.as_ref(), options.zone, sink);
+            vector::read(input, file, limits, options.clock_pattern.as_ref(), &options.zone, sink);
         }
     }
 }

@@ -13,19 +13,31 @@ use astracer_model::sink::Sink;
 use crate::detect::is_log_request;
 use crate::{Limits, otlp_json, otlp_proto};
 
+mod abbreviations;
+mod clock;
+mod encoding;
+mod given;
 mod ids;
+mod journal;
 mod json_lines;
+mod known;
 mod layout;
+mod levels;
 mod nezha;
 mod options;
+mod prefix;
+mod shape;
+mod stamp;
 mod statement;
 mod text;
 mod time;
 mod tracing;
+mod writer;
 
-pub use layout::Layout;
+pub use clock::Assumed;
+pub use given::Given;
 pub use options::Options;
-use text::Form;
+pub use text::Reading;
 pub use time::Zone;
 pub(crate) use time::leading as leading_time;
 
@@ -44,7 +56,9 @@ pub fn detect(prefix: &[u8], options: &Options) -> Option<LogFormat> {
     if is_log_request(prefix) {
         return Some(LogFormat::OtlpProto);
     }
-    Form::of(text, options.layout.as_ref(), options.zone).map(|form| form.format())
+    let converted = encoding::Encoding::of(prefix).map(|encoding| encoding.converted(prefix));
+    let shape = text::shape_of(converted.as_deref().unwrap_or(prefix), options)?;
+    Some(shape.format())
 }
 
 /// Reads one uncompressed stream of logs in this format to its end, and passes records and problems
@@ -58,15 +72,18 @@ pub fn read(
     limits: &Limits,
     options: &Options,
     sink: &mut dyn Sink,
-) {
+) -> Reading {
     match format {
         LogFormat::OtlpJson => otlp_json::read(input, file, limits, sink),
         LogFormat::OtlpProto => otlp_proto::read_logs(input, file, limits, sink),
         LogFormat::NezhaCsv => nezha::read(input, file, limits, sink),
-        LogFormat::JsonLines | LogFormat::TracingText | LogFormat::Layout => {
-            text::read(format, input, file, limits, options, sink);
-        }
+        LogFormat::JsonLines
+        | LogFormat::TracingText
+        | LogFormat::Layout
+        | LogFormat::Pairs
+        | LogFormat::JournalExport => return text::read(input, file, limits, options, sink),
     }
+    Reading::default()
 }
 
 /// True if an object or list begins the text, and a list of OTLP's logs is in it.

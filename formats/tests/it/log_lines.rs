@@ -1,5 +1,5 @@
 use astracer_formats::{Limits, logs};
-use astracer_model::{Limit, LogFormat, ProblemKind, Sink as _};
+use astracer_model::{Limit, LogFormat, ProblemKind, Sink as _, Value};
 
 use crate::collected::Collected;
 
@@ -24,7 +24,7 @@ fn forms_are_known_by_their_content() {
     ] {
         assert_eq!(detected(text), format, "{text:?}");
     }
-    let options = logs::Options { layout: Some("%d|%m".parse().unwrap()), ..logs::Options::default() };
+    let options = logs::Options { layouts: vec!["%d|%m".parse().unwrap()], ..logs::Options::default() };
     assert_eq!(logs::detect(b"18:05:28|x\n", &options), Some(LogFormat::Layout));
 }
 
@@ -37,8 +37,9 @@ fn lines_that_begin_no_record_belong_to_the_one_before() {
     collected.assert_places(&text);
     let bodies: Vec<_> = collected.logs.iter().map(|log| log.text()).collect();
     assert_eq!(bodies, ["one\njava.io.E: y\r\n\tat c.D", "two\u{fffd}"]);
+    assert_eq!(collected.logs[0].attribute("log.lines_before"), Some(&Value::from("torn: x")));
     let problems: Vec<_> = collected.problems.iter().map(|found| (found.kind, found.place.line)).collect();
-    assert_eq!(problems, [(ProblemKind::BadRecord, 1), (ProblemKind::BadText, 6)]);
+    assert_eq!(problems, [(ProblemKind::BadText, 6)]);
 }
 
 #[test]
@@ -56,12 +57,70 @@ fn a_record_that_is_too_long_is_reported_and_the_next_is_read() {
 }
 
 #[test]
-fn bad_json_lines_are_problems() {
-    let text =
-        "{\"time\":5,\"msg\":\"a\"}\n{\"time\":\n[1]\n{\"msg\":\"b\"} x\n{\"time\":1e30,\"msg\":\"c\"}\n";
+fn lines_that_are_no_objects_belong_to_the_object_above() {
+    let text = "booting\n{\"time\":5,\"msg\":\"a\"}\npanicked at x\n[1]\n{\"msg\":\"b\"} x\n\
+                {\"time\":1e30,\"msg\":\"c\"}\n";
     let collected = Collected::from_logs(LogFormat::JsonLines, text);
     let bodies: Vec<_> = collected.logs.iter().map(|log| (log.text(), log.time.is_some())).collect();
-    assert_eq!(bodies, [("a", true), ("c", false)]);
-    let lines: Vec<_> = collected.problems.iter().map(|found| found.place.line).collect();
-    assert_eq!(lines, [2, 3, 4]);
+    assert_eq!(bodies, [("a\npanicked at x\n[1]\n{\"msg\":\"b\"} x", true), ("c", false)]);
+    assert_eq!(collected.logs[0].attribute("log.lines_before"), Some(&Value::from("booting")));
+    assert_eq!(collected.problems, []);
+}
+
+#[test]
+fn lines_that_are_no_json_records_are_kept() {
+    let text = "starting\n{\"time\":5,\"msg\":\"a\"}\npanic: x\n\tmain.go:1\n{\"msg\":\"no time\"}\n{\"time\":\n\
+                {\"time\":6,\"msg\":\"b\" \"c\"}\n{\"time\":1e30,\"msg\":\"d\"}\n";
+    let collected = Collected::from_logs(LogFormat::JsonLines, text);
+    let bodies: Vec<_> = collected.logs.iter().map(|log| (log.text(), log.time.is_some())).collect();
+    let first = "a\npanic: x\n\tmain.go:1\n{\"msg\":\"no time\"}\n{\"time\":";
+    let damaged = "{\"time\":6,\"msg\":\"b\" \"c\"}";
+    assert_eq!(bodies, [(first, true), (damaged, false), ("d", false)]);
+    assert_eq!(collected.places().iter().map(|place| place.1).collect::<Vec<_>>(), [7]);
+}
+
+/// The lines of a stream of CRI: a line in parts, and one that is no JSON.
+#[test]
+fn prefixes_of_collectors_are_taken_off() {
+    let text = "2026-05-14T11:00:00.1+02:00 stdout P {\"level\":\"warn\",\n\
+                2026-05-14T11:00:00.2+02:00 stdout F \"msg\":\"x\"}\n\
+                2026-05-14T11:00:01.1+02:00 stderr F plain\n";
+    let collected = Collected::from_logs(LogFormat::Layout, text);
+    let records: Vec<_> = collected.logs.iter().map(|log| (log.time.unwrap().0, log.text())).collect();
+    let start = 1_778_749_200_000_000_000; // date --date=2026-05-14T09:00:00Z +%s
+    let joined = "{\"level\":\"warn\",\"msg\":\"x\"}";
+    assert_eq!(records, [(start + 100_000_000, joined), (start + 1_100_000_000, "plain")]);
+
+    let text = "web-1  | 2026-05-14 09:00:00 WARN late\nweb-1  |   at x\ndb | 2026-05-14 09:00:00 INFO y\n";
+    let collected = Collected::from_logs(LogFormat::Layout, text);
+    let records: Vec<_> = collected
+        .logs
+        .iter()
+        .map(|log| (log.resource.attributes[0].value.as_str().unwrap_or(""), log.text()))
+        .collect();
+    assert_eq!(records, [("web-1", "late\n  at x"), ("db", "y")]);
+}
+
+#[test]
+fn utf_16_and_carriage_returns_are_read() {
+    let line = "2026-05-14 09:00:00 INFO \u{e9}\r\n2026-05-14 09:00:01 INFO b\r\n";
+    let mut bytes = vec![0xff, 0xfe];
+    bytes.extend(line.encode_utf16().flat_map(u16::to_le_bytes));
+    for text in [bytes, line.replace('\n', "").into_bytes()] {
+        let format = logs::detect(&text, &logs::Options::default()).expect("a log");
+        let collected = Collected::from_logs(format, &text);
+        assert_eq!(collected.logs.iter().map(|log| log.text()).collect::<Vec<_>>(), ["\u{e9}", "b"]);
+        assert_eq!(collected.problems, []);
+    }
+}
+
+/// A truncated file begins with NULs, and a binary part is in its middle.
+#[test]
+fn binary_parts_are_kept() {
+    let text =
+        b"\0\0\0\x002026-05-14 09:00:00 INFO a\n\xff\xfe\0\x01\n2026-05-14 09:00:01 INFO b\n99999-05-14 0:00\n";
+    let collected = Collected::from_logs(LogFormat::Layout, text);
+    let bodies: Vec<_> = collected.logs.iter().map(|log| log.text()).collect();
+    assert_eq!(bodies, ["a\n\u{fffd}\u{fffd}\0\u{1}", "b\n99999-05-14 0:00"]);
+    assert_eq!(collected.kinds(), [ProblemKind::BadText]);
 }

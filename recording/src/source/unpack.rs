@@ -5,6 +5,7 @@ mod tarball;
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use liblzma::bufread::XzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
@@ -22,6 +23,7 @@ use astracer_model::log::{LogFormat, LogRecord};
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
+use astracer_model::time::UnixNanos;
 
 /// Prefix sizes for format detection. The larger ones are read only while the smaller ones are
 /// inconclusive: a record begins with a value of that size.
@@ -48,6 +50,8 @@ pub(super) struct Unpack<'a> {
     event_files: Vec<EventFileSummary>,
     first_refusal: Option<Refusal>,
     over_limit: bool,
+    /// The time of the current file's last change.
+    changed: Option<UnixNanos>,
 }
 
 impl<'a> Unpack<'a> {
@@ -69,11 +73,14 @@ impl<'a> Unpack<'a> {
             event_files: Vec::new(),
             first_refusal: None,
             over_limit: false,
+            changed: None,
         }
     }
 
     /// Reads a file as stored, or the standard input.
-    pub(super) fn input(&mut self, input: Box<dyn Read + 'a>, name: &Arc<str>) {
+    pub(super) fn input(&mut self, input: Box<dyn Read + 'a>, name: &Arc<str>, changed: Option<SystemTime>) {
+        let since = changed.and_then(|changed| changed.duration_since(SystemTime::UNIX_EPOCH).ok());
+        self.changed = since.and_then(|since| u64::try_from(since.as_nanos()).ok()).map(UnixNanos);
         let mut input = Peek::new(Box::new(Stored::new(input, self.stored)));
         self.stream(&mut input, name, 0);
     }
@@ -93,6 +100,14 @@ impl<'a> Unpack<'a> {
         self.tap.pass_progress_on();
         let Self { files, log_files, event_files, .. } = self;
         (Summary { files, log_files, event_files, stored_bytes: self.stored.get() }, self.first_refusal)
+    }
+
+    /// Sets the time of the last change of an archive's member, in seconds since 1970. Archives
+    /// that are to be the same each time state 0.
+    pub(super) fn member_changed(&mut self, seconds: Option<u64>) {
+        let nanos =
+            seconds.filter(|&seconds| seconds > 0).and_then(|seconds| seconds.checked_mul(1_000_000_000));
+        self.changed = nanos.map(UnixNanos).or(self.changed);
     }
 
     /// Reads one layer: opens a container, or passes a trace file to its format's reader.
@@ -153,10 +168,13 @@ impl<'a> Unpack<'a> {
                 }
             }
             Err((reason, format_may_help)) => {
-                if self.tap.sink.wants_logs()
-                    && let Some(format) = logs::detect(input.peek(PREFIX_BYTES[0]), &self.options.logs)
-                {
-                    return self.log_file(input, name, format);
+                if self.tap.sink.wants_logs() {
+                    let (prefix, options) = (input.peek(PREFIX_BYTES[0]), &self.options.logs);
+                    // Its lines have times too, but system calls are no log.
+                    let is_strace = events::detect(prefix, options) == Some(EventFormat::Strace);
+                    if !is_strace && let Some(format) = logs::detect(prefix, options) {
+                        return self.log_file(input, name, format);
+                    }
                 }
                 let bytes = input.peek(PREFIX_BYTES[0]).len() as u64;
                 let error = input.take_error();
@@ -179,7 +197,8 @@ impl<'a> Unpack<'a> {
         self.tap.records = 0;
         self.tap.sink.log_file(name, format);
         let options = self.options;
-        logs::read(format, &mut quiet, name, &options.limits.records, &options.logs, &mut self.tap);
+        let logs = logs::Options { changed: options.logs.changed.or(self.changed), ..options.logs.clone() };
+        logs::read(format, &mut quiet, name, &options.limits.records, &logs, &mut self.tap);
         let error = quiet.into_error();
         self.log_files.push(LogFileSummary {
             name: Arc::clone(name),

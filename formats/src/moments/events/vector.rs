@@ -67,7 +67,7 @@ pub(super) fn read(
     file: &Arc<str>,
     limits: &Limits,
     pattern: Option<&ClockPattern>,
-    zone: Zone,
+    zone: &Zone,
     sink: &mut dyn Sink,
 ) {
     let mut reader = Reader {
@@ -89,7 +89,7 @@ pub(super) fn read(
 struct Reader<'r> {
     pattern: Option<ClockPattern>,
     given: Option<&'r ClockPattern>,
-    zone: Zone,
+    zone: &'r Zone,
     /// The lines that are not matched yet.
     text: String,
     /// The line number, the byte in the file and the start in `text` of each.
@@ -250,7 +250,7 @@ mod tests {
             &"a".into(),
             &Limits::default(),
             pattern.as_ref(),
-            Zone::default(),
+            &Zone::default(),
             &mut seen,
         );
         seen

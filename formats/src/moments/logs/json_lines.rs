@@ -1,26 +1,30 @@
-//! Logs of one JSON object per line, as `tracing_subscriber`, zap, pino, logback's JSON encoders,
-//! Docker and others write them.
+//! Logs of one JSON object per line, and of `key=value` pairs.
 //!
 //! | part | members |
 //! |---|---|
-//! | time | `timestamp`, `@timestamp`, `time`, `ts`, `datetime`, `asctime`, `eventTime` |
-//! | severity | `level`, `severity`, `lvl`, `levelname`, `log.level`, `loglevel` |
-//! | message | `message`, `msg`, `body`, `log`, `event` |
-//! | logger | `target`, `logger`, `logger_name`, `loggerName`, `log.logger` |
-//! | thread | `thread`, `threadName`, `thread_name`, `threadId`, `process.thread.name` |
+//! | time | `timestamp`, `@timestamp`, `time`, `ts`, `t`, `@t`, `datetime`, `asctime`, `eventTime`, `__REALTIME_TIMESTAMP`, log4j's `instant`, and names that end in `time` or `timestamp` |
+//! | severity | `level`, `severity`, `lvl`, `levelname`, `level_name`, `log.level`, `@l`, `PRIORITY` |
+//! | message | `message`, `msg`, `body`, `log`, `event`, `@m`, `@mt`, `line`, `textPayload` |
+//! | logger | `target`, `logger`, `logger_name`, `log.logger`, `Category`, `SourceContext`, `channel`, `name` |
+//! | thread | `thread`, `threadName`, `threadId`, `process.thread.name`, `ctx`, `tid` |
 //! | place | `filename` or `file` with `line_number`, `lineno` or `line`; `caller` as `file:line` |
-//! | service | `service`, `service.name`, `service_name`, `dd.service` |
+//! | process | `hostname`, `pid`, `service`, `SYSLOG_IDENTIFIER`, `kubernetes.pod_name`, `container_name` |
 //! | ids | `trace_id`, `span_id` in any spelling, `dd.trace_id` |
 //!
-//! Members of `fields`, `span` and `attributes` count as those of the record, and so do those of
-//! the last of `spans`. The others are attributes. A number is a time since 1970, whose unit
-//! follows from its size; pino's and bunyan's levels are tens from 10 to 60.
+//! Case does not matter. Members of `fields`, `span`, `attributes` and `jsonPayload` count as those
+//! of the record, and so do those of the last of `spans`. Other objects are attributes, and their
+//! members are looked at under the path to them: `process.thread.name`. A number is a time since
+//! 1970, whose unit follows from its size; pino's and bunyan's levels are tens from 10 to 60.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::clock::Clock;
 use super::ids::{is_span_id, is_trace_id};
-use super::time::{self, Zone};
+use super::levels;
+use super::stamp::Stamp;
+use super::time;
+use super::writer::Writer;
 use crate::json::{Cursor, Fault};
 use crate::plain_json::{read_value, text_of};
 use crate::reuse::Reuse;
@@ -32,56 +36,144 @@ use astracer_model::value::{Attribute, Value};
 /// The parts that records share.
 #[derive(Default)]
 pub(super) struct Shared {
-    resources: Reuse<Resource>,
+    pub(super) resources: Reuse<Resource>,
     scope: Arc<Scope>,
     empty: Arc<Resource>,
 }
 
-/// True if a line is an object with a time, and with a message or a severity.
-pub(super) fn is_record(line: &str) -> bool {
-    line.starts_with('{')
-        && read(line, 100, Zone::default(), &mut Shared::default()).is_ok_and(|log| {
-            log.time.is_some() && (log.body != Value::Empty || !log.severity_text.is_empty())
-        })
+impl Shared {
+    /// A record without any content.
+    pub(super) fn record<'t>(&self) -> LogRecord<'t> {
+        LogRecord::of(Arc::clone(&self.empty), Arc::clone(&self.scope))
+    }
 }
 
-/// Reads the object of one line.
+/// A record of named members, while it is read.
+pub(super) struct Found<'t> {
+    pub(super) log: LogRecord<'t>,
+    pub(super) writer: Writer<'t>,
+    /// The time and the rank of its name: lower is surer.
+    time: Option<(u8, Stamp)>,
+    time_key: String,
+    /// A name, which is the logger if nothing else is.
+    name: Option<Cow<'t, str>>,
+}
+
+/// Reads the object of one line. Its time is not set in the record.
 pub(super) fn read<'t>(
     line: &'t str,
     nesting_max: usize,
-    zone: Zone,
-    shared: &mut Shared,
-) -> Result<LogRecord<'t>, &'static str> {
+    shared: &Shared,
+) -> Result<Found<'t>, &'static str> {
     let mut cursor = Cursor::new(line, 0, nesting_max);
-    let mut found = Found {
-        zone,
-        log: LogRecord::of(Arc::clone(&shared.empty), Arc::clone(&shared.scope)),
-        service: None,
-    };
-    let read = found.members(&mut cursor, true);
-    if read.is_err() {
+    let mut found = Found::new(shared);
+    if found.members(&mut cursor, true).is_err() {
         return Err("no JSON object");
     }
     if cursor.peek().is_some() {
         return Err("text behind a JSON object");
     }
-    if let Some(service) = &found.service {
-        found.log.resource = shared.resources.get_or_make(&[&**service], || Resource::service(service));
-    }
-    Ok(found.log)
+    Ok(found)
 }
 
-struct Found<'t> {
-    zone: Zone,
-    log: LogRecord<'t>,
-    service: Option<Cow<'t, str>>,
+/// Reads the pairs of a line such as `time=2026-05-14T09:00:00Z level=info msg="a b"`.
+pub(super) fn read_pairs<'t>(line: &'t str, shared: &Shared) -> Found<'t> {
+    let mut found = Found::new(shared);
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        let end = rest.find(['=', ' ']).unwrap_or(rest.len());
+        let (key, behind) = rest.split_at(end);
+        let Some(value) = behind.strip_prefix('=') else {
+            rest = behind.trim_start();
+            continue;
+        };
+        let (value, behind) = pair_value(value);
+        found.member(Cow::Borrowed(key), Value::String(value), true);
+        rest = behind.trim_start();
+    }
+    found
+}
+
+/// The value at the start of a text, which may be in quotes, and the text behind it.
+fn pair_value(text: &str) -> (Cow<'_, str>, &str) {
+    if let Some(inside) = text.strip_prefix('"') {
+        let mut escaped = false;
+        let end = inside.bytes().position(|byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        let end = end.unwrap_or(inside.len());
+        let behind = inside.get(end + 1..).unwrap_or("");
+        let quoted = &text[..end + 2.min(text.len() - end)];
+        let value = match serde_json::from_str::<String>(quoted) {
+            Ok(value) if inside[..end].contains('\\') => Cow::Owned(value),
+            _ => Cow::Borrowed(&inside[..end]),
+        };
+        return (value, behind);
+    }
+    let end = text.find(' ').unwrap_or(text.len());
+    (Cow::Borrowed(&text[..end]), &text[end..])
 }
 
 impl<'t> Found<'t> {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            log: shared.record(),
+            writer: Writer::default(),
+            time: None,
+            time_key: String::new(),
+            name: None,
+        }
+    }
+
+    /// The time of the record.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        self.time.map(|(_, stamp)| stamp)
+    }
+
+    /// The name under which the time stands, without the path to it.
+    pub(super) fn time_key(&self) -> Option<&str> {
+        (!self.time_key.is_empty()).then_some(&*self.time_key)
+    }
+
+    /// True if the record has a message or a severity, or several members: other objects with a
+    /// time are no log records.
+    pub(super) fn is_told(&self) -> bool {
+        self.log.body != Value::Empty || !self.log.severity_text.is_empty() || self.log.attributes.len() > 2
+    }
+
+    /// The finished record. `outer` is the writer that a prefix of the line states, and `prefix`
+    /// the time there.
+    pub(super) fn finish(
+        mut self,
+        outer: Writer<'t>,
+        prefix: Option<&Stamp>,
+        clock: &mut Clock,
+        shared: &mut Shared,
+    ) -> LogRecord<'t> {
+        if let Some(name) = self.name
+            && self.log.logger.is_empty()
+        {
+            self.log.logger = name;
+        }
+        if let Some(stamp) = self.time.as_ref().map(|(_, stamp)| stamp).or(prefix) {
+            (self.log.time, self.log.resolution) = (clock.instant(stamp), stamp.resolution);
+        }
+        self.writer.or(outer);
+        if self.writer != Writer::default() {
+            self.log.resource = self.writer.resource(&mut shared.resources);
+        }
+        self.log
+    }
+
     fn members(&mut self, cursor: &mut Cursor<'t>, is_outer: bool) -> Result<(), Fault> {
         cursor.object(|cursor, key| {
             match (&*key, cursor.peek()) {
-                ("fields" | "span" | "attributes", Some(b'{')) => return self.members(cursor, false),
+                ("fields" | "span" | "attributes" | "jsonPayload" | "@fields", Some(b'{')) => {
+                    return self
+                        .members(cursor, is_outer && !matches!(&*key, "span" | "attributes" | "fields"));
+                }
                 ("spans", Some(b'[')) => {
                     return cursor.list(|cursor| match cursor.peek() {
                         Some(b'{') => self.members(cursor, false),
@@ -96,102 +188,261 @@ impl<'t> Found<'t> {
         })
     }
 
-    fn member(&mut self, key: Cow<'t, str>, value: Value<'t>, is_outer: bool) {
-        let log = &mut self.log;
-        let text = || text_of(&value).into_owned();
-        match &*key {
-            "timestamp" | "@timestamp" | "time" | "ts" | "datetime" | "asctime" | "eventTime"
-                if is_outer && log.time.is_none() =>
-            {
-                log.time = time::whole(&text_of(&value), self.zone);
-                if log.time.is_some() {
-                    return;
+    /// Takes the parts that the members of an inner object state, under the path to them.
+    fn inner(&mut self, path: &str, members: &[Attribute<'t>], depth: usize) {
+        if depth > 4 || path.len() > 100 {
+            return;
+        }
+        for Attribute { key, value } in members {
+            let path = format!("{path}.{key}");
+            match value {
+                Value::Map(members) => {
+                    if path.ends_with("time") || path == "t" {
+                        self.instant_of(members);
+                    }
+                    self.inner(&path, members, depth + 1);
+                }
+                value => {
+                    self.known(&path, value, true);
                 }
             }
-            "level" | "severity" | "lvl" | "levelname" | "log.level" | "loglevel"
+        }
+    }
+
+    /// Takes the time of log4j's `instant`, MongoDB's `t` or loguru's `time`.
+    fn instant_of(&mut self, members: &[Attribute<'t>]) {
+        let of = |name: &str| members.iter().find(|member| member.key == name).map(|member| &member.value);
+        if let (Some(Value::Int(seconds)), Some(Value::Int(nanos))) = (of("epochSecond"), of("nanoOfSecond"))
+        {
+            self.time_at(0, "epochSecond", time::whole(&format!("{seconds}.{nanos:09}")));
+            return;
+        }
+        for key in ["$date", "repr", "$numberLong"] {
+            if let Some(value) = of(key) {
+                self.time_at(0, key, time::whole(&text_of(value)));
+            }
+        }
+    }
+
+    fn time_at(&mut self, rank: u8, key: &str, stamp: Option<Stamp>) -> bool {
+        let Some(stamp) = stamp else { return false };
+        let is_first = self.time.is_none_or(|(known, _)| rank < known);
+        if is_first {
+            self.time = Some((rank, stamp));
+            self.time_key.clear();
+            self.time_key.push_str(key.rsplit('.').next().unwrap_or(key));
+        }
+        is_first
+    }
+
+    pub(super) fn member(&mut self, key: Cow<'t, str>, value: Value<'t>, is_outer: bool) {
+        if let Value::Map(members) = &value {
+            if matches!(&*key, "t" | "instant" | "time" | "timestamp") {
+                self.instant_of(members);
+            }
+            self.inner(&key, members, 0);
+        } else if self.known(&key, &value, is_outer) {
+            return;
+        }
+        self.log.attributes.push(Attribute { key, value });
+    }
+
+    /// Takes a member whose name is known. Returns false if it is to be kept as an attribute.
+    fn known(&mut self, key: &str, value: &Value<'t>, is_outer: bool) -> bool {
+        let log = &mut self.log;
+        let text = || match value {
+            Value::String(text) => text.clone(),
+            value => Cow::Owned(text_of(value).into_owned()),
+        };
+        // Keys are compared in lower case.
+        let mut lower = [0u8; 48];
+        let Some(lower) = lower.get_mut(..key.len()) else { return false };
+        lower.copy_from_slice(key.as_bytes());
+        lower.make_ascii_lowercase();
+        let Ok(lower) = std::str::from_utf8(lower) else { return false };
+        match lower {
+            "timestamp"
+            | "@timestamp"
+            | "time"
+            | "ts"
+            | "t"
+            | "@t"
+            | "datetime"
+            | "asctime"
+            | "eventtime"
+            | "timemillis"
+            | "jsonpayload.timestamp"
+            | "timeunixnano"
+                if is_outer =>
+            {
+                return self.time_at(1, key, time::whole(&text_of(value)));
+            }
+            "__realtime_timestamp" | "_source_realtime_timestamp" if is_outer => {
+                // Journald counts microseconds.
+                return self.time_at(1, key, time::whole(&text_of(value)));
+            }
+            "level" | "severity" | "lvl" | "levelname" | "level_name" | "log.level" | "loglevel" | "@l"
+            | "severitytext" | "severity_text" | "log_level" | "record.level.name" | "level.name"
                 if is_outer && log.severity_text.is_empty() =>
             {
-                log.severity = match &value {
+                log.severity = match value {
                     // Pino and bunyan: 10 is the finest, 60 is fatal.
                     Value::Int(tens @ 10..=60) => Severity::from_otlp((tens / 10 - 1) * 4 + 1),
-                    _ => Severity::from_word(&text_of(&value)).unwrap_or_default(),
+                    _ => levels::of_word(text_of(value).trim()).unwrap_or_default(),
                 };
-                log.severity_text = Cow::Owned(text());
-                return;
+                log.severity_text = text();
             }
-            "message" | "msg" | "body" | "log" | "event" if log.body == Value::Empty => {
+            "s" if log.severity_text.is_empty() && levels::of_letter(&text_of(value)).is_some() => {
+                log.severity = levels::of_letter(&text_of(value)).unwrap_or_default();
+                log.severity_text = text();
+            }
+            "priority" if is_outer && log.severity_text.is_empty() => {
+                let Some(number) = text_of(value).parse().ok().filter(|number| *number < 8) else {
+                    return false;
+                };
+                log.severity = levels::of_syslog(number);
+                log.severity_text = text();
+            }
+            "message"
+            | "msg"
+            | "body"
+            | "log"
+            | "event"
+            | "@m"
+            | "@mt"
+            | "line"
+            | "textpayload"
+            | "record.message"
+            | "jsonpayload.message"
+            | "short_message"
+            | "renderedmessage"
+                if log.body == Value::Empty
+                    && !(lower == "line" && matches!(value, Value::Int(_)))
+                    && *value != Value::Empty =>
+            {
                 log.body = match value {
                     Value::String(Cow::Borrowed(text)) => Value::String(Cow::Borrowed(text.trim_end())),
                     Value::String(Cow::Owned(text)) => Value::String(Cow::Owned(text.trim_end().to_owned())),
-                    value => value,
+                    value => value.clone(),
                 };
-                return;
             }
-            "target" | "logger" | "logger_name" | "loggerName" | "log.logger"
+            "target"
+            | "logger"
+            | "logger_name"
+            | "loggername"
+            | "log.logger"
+            | "category"
+            | "sourcecontext"
+            | "channel"
+            | "properties.sourcecontext"
+            | "c"
+            | "record.name"
                 if is_outer && log.logger.is_empty() =>
             {
-                log.logger = Cow::Owned(text());
-                return;
+                log.logger = text();
             }
-            "thread" | "threadName" | "thread_name" | "threadId" | "process.thread.name"
+            "name" if is_outer && self.name.is_none() => {
+                self.name = Some(text());
+            }
+            "thread"
+            | "threadname"
+            | "thread_name"
+            | "threadid"
+            | "thread_id"
+            | "process.thread.name"
+            | "ctx"
+            | "tid"
+            | "record.thread.name"
+            | "thread.name"
                 if is_outer && log.thread.is_empty() =>
             {
-                log.thread = Cow::Owned(text());
-                return;
+                log.thread = text();
             }
             "filename" | "file" if is_outer && log.code.file.is_empty() => {
-                log.code.file = Cow::Owned(text());
-                return;
+                log.code.file = text();
             }
             "line_number" | "lineno" | "line" if is_outer && log.code.line == 0 => {
-                if let Value::Int(line) = value {
-                    log.code.line = u32::try_from(line).unwrap_or(0);
-                    return;
-                }
+                let Value::Int(line) = value else { return false };
+                log.code.line = u32::try_from(*line).unwrap_or(0);
             }
             "caller" if is_outer => {
                 let text = text();
-                if let Some((file, line)) = text.rsplit_once(':')
-                    && let Ok(line) = line.parse()
-                {
-                    log.code.file = Cow::Owned(file.to_owned());
-                    log.code.line = line;
-                    return;
-                }
+                let Some((file, Ok(line))) = text.rsplit_once(':').map(|(file, line)| (file, line.parse()))
+                else {
+                    return false;
+                };
+                log.code.file = Cow::Owned(file.to_owned());
+                log.code.line = line;
             }
-            "service" | "service.name" | "service_name" | "dd.service" if self.service.is_none() => {
-                if let Value::String(name) = value {
-                    self.service = Some(name);
-                    return;
-                }
+            "service" | "service.name" | "service_name" | "dd.service" | "syslog_identifier"
+            | "servicename" | "application" | "app_name" | "labels.app"
+                if self.writer.service.is_empty() =>
+            {
+                let Value::String(name) = value else { return false };
+                self.writer.service = name.clone();
+            }
+            "hostname" | "host" | "host.name" | "host.hostname" | "_hostname" | "machinename"
+                if self.writer.host.is_empty() =>
+            {
+                let Value::String(name) = value else { return false };
+                self.writer.host = name.clone();
+            }
+            "pid" | "process.pid" | "_pid" | "processid" | "process_id" | "process.id"
+            | "record.process.id"
+                if self.writer.process.is_empty() =>
+            {
+                self.writer.process = text();
+            }
+            "kubernetes.pod_name"
+            | "kubernetes.pod.name"
+            | "k8s.pod.name"
+            | "pod"
+            | "pod_name"
+            | "labels.pod"
+            | "resource.labels.pod_name"
+                if self.writer.pod.is_empty() =>
+            {
+                self.writer.pod = text();
+            }
+            "container"
+            | "container_name"
+            | "container.name"
+            | "kubernetes.container_name"
+            | "kubernetes.container.name"
+            | "labels.container"
+            | "resource.labels.container_name"
+                if self.writer.container.is_empty() =>
+            {
+                self.writer.container = text();
             }
             "dd.trace_id" => {
-                if let Ok(id) = text_of(&value).parse() {
-                    log.trace_id = TraceId(id);
-                    return;
-                }
+                let Ok(id) = text_of(value).parse() else { return false };
+                log.trace_id = TraceId(id);
             }
             "dd.span_id" => {
-                if let Ok(id) = text_of(&value).parse() {
-                    log.span_id = SpanId(id);
-                    return;
-                }
+                let Ok(id) = text_of(value).parse() else { return false };
+                log.span_id = SpanId(id);
             }
             key if is_trace_id(key) => {
-                if let Some(id) = TraceId::from_hex(&text_of(&value)) {
-                    log.trace_id = id;
-                    return;
-                }
+                let Some(id) = TraceId::from_hex(&text_of(value)) else { return false };
+                log.trace_id = id;
             }
             key if is_span_id(key) => {
-                if let Some(id) = SpanId::from_hex(&text_of(&value)) {
-                    log.span_id = id;
-                    return;
-                }
+                let Some(id) = SpanId::from_hex(&text_of(value)) else { return false };
+                log.span_id = id;
             }
-            _ => {}
+            lower
+                if is_outer
+                    && self.time.is_none()
+                    && (lower.ends_with("time") || lower.ends_with("timestamp")) =>
+            {
+                // The name does not say which time it is, so it is kept too.
+                self.time_at(2, key, time::whole(&text_of(value)));
+                return false;
+            }
+            _ => return false,
         }
-        log.attributes.push(Attribute { key, value });
+        true
     }
 }
 
@@ -200,7 +451,9 @@ mod tests {
     use super::*;
 
     fn record(line: &str) -> LogRecord<'_> {
-        read(line, 100, Zone::default(), &mut Shared::default()).expect("a record")
+        let mut shared = Shared::default();
+        let mut clock = Clock::new(&time::Zone::default(), None);
+        read(line, 100, &shared).expect("a record").finish(Writer::default(), None, &mut clock, &mut shared)
     }
 
     /// As `tracing_subscriber` 0.3 writes it, with the ids of the current span.
@@ -229,10 +482,9 @@ mod tests {
         assert_eq!((&*zap.code.file, zap.code.line, zap.trace_id), ("srv/main.go", 42, TraceId(12)));
         let docker = record(r#"{"log":"hello\n","stream":"stdout","time":"2023-01-29T10:05:28.5Z"}"#);
         assert_eq!((docker.text(), docker.attributes.len()), ("hello", 1));
-        for other in
-            ["{}", r#"{"a":1,"time":5}"#, r#"{"msg":"x"}"#, "[1]", r#"{"msg":"x","time":"5"} y"#, "{"]
-        {
-            assert!(!is_record(other), "{other}");
+        for other in ["{}", r#"{"msg":"x"}"#, "[1]", r#"{"msg":"x","time":"5"} y"#, "{"] {
+            let found = read(other, 100, &Shared::default());
+            assert!(!found.is_ok_and(|found| found.stamp().is_some() && found.is_told()), "{other}");
         }
     }
 }

@@ -3,14 +3,17 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use super::time::{self, Zone};
+use super::known::KNOWN;
+use super::levels;
+use super::stamp::Stamp;
+use super::writer::Writer;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::log::{LogRecord, Severity};
+use astracer_model::log::LogRecord;
 use astracer_model::value::{Attribute, Value};
 
 /// A layout such as `%d [%t] %p %c: %m`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(super) struct Layout {
     parts: Vec<Part>,
 }
 
@@ -25,45 +28,27 @@ enum Part {
 enum Field {
     Time,
     Severity,
+    /// The first letter of a severity.
+    Letter,
     Logger,
     Thread,
     File,
     Function,
     Line,
     Message,
+    Host,
+    Service,
+    Process,
+    /// The number of a thread.
+    ThreadNumber,
     /// A value of the diagnostic context, under its key.
     Context(String),
     /// A part that is not kept.
     Other,
 }
 
-/// Layouts that are recognised without being named, the more specific first. Each has a severity.
-const KNOWN: &[&str] = &[
-    "%d %p %c#%L TraceID: %X{trace_id} SpanID: %X{span_id} %m",
-    "%d [myid:%X{myid}] - %p [%t:%c@%L] - %m",
-    "%d %p [%X{app},%X{trace_id},%X{span_id}] %pid --- [%t] %c : %m",
-    "%d %p %pid --- [%t] %c : %m",
-    "%d %p [%t] %c:%L - %m",
-    "%d [%t] %p %c:%L - %m",
-    "%d %p %c:%L - %m",
-    "%d %p [%t] %c - %m",
-    "%d [%t] %p %c - %m",
-    "%d - %c - %p - %m",
-    "%d %p %c - %m",
-    "%d %p [%t] %c: %m",
-    "%d [%t] %p %c: %m",
-    "%d %p %c: %m",
-    "[%d] %p %m (%c)",
-    "%d [%t] %p %m",
-    "%d [%p] %m",
-    "%d %p %m",
-];
-
 /// Ends of threads' names that are tried in one line.
 const TRIES_MAX: u32 = 16;
-
-/// Lines that are looked at to recognise a layout.
-const LINES_LOOKED_AT: usize = 200;
 
 impl FromStr for Layout {
     type Err = String;
@@ -83,15 +68,22 @@ impl FromStr for Layout {
                 rest = behind;
                 continue;
             }
-            let (field, behind) = conversion(rest).ok_or_else(|| {
+            let civil = civil_time(rest);
+            let conversion = civil.map(|len| (Some(Field::Time), &rest[len..])).or_else(|| conversion(rest));
+            let (field, behind) = conversion.ok_or_else(|| {
                 let shown: String = rest.chars().take(12).collect();
-                format!("unknown conversion '%{shown}' in the layout: use %d, %p, %c, %t, %F, %M, %L, %m, %X{{key}} or %n")
+                format!(
+                    "unknown conversion '%{shown}' in the layout: use %d or letters of strftime for the \
+                     time, %p, %c, %t, %F, %M, %L, %m, %h, %pid, %service, %X{{key}} or %n"
+                )
             })?;
             rest = behind;
             let Some(field) = field else { continue };
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
-            } else if let (Some(Part::Field(_)), false) = (parts.last(), field == Field::Message) {
+            } else if let (Some(Part::Field(before)), false) = (parts.last(), field == Field::Message)
+                && *before != Field::Letter
+            {
                 return Err(format!("two fields of the layout '{pattern}' touch; put a text between them"));
             }
             parts.push(Part::Field(field));
@@ -108,10 +100,62 @@ impl FromStr for Layout {
     }
 }
 
+/// The length of a time in letters of strftime at the start of a pattern behind its first `%`, such
+/// as `%Y-%m-%d %H:%M:%S.%f`. The scanner of times knows the form by itself.
+///
+/// log4j has some of the letters, too. They belong to the time where they touch another part of it.
+fn civil_time(pattern: &str) -> Option<usize> {
+    let bytes = pattern.as_bytes();
+    let (mut at, mut end) = (0, None);
+    let (mut before, mut separator, mut has_clock, mut has_half) = (0, 0, false, false);
+    loop {
+        let modifiers = bytes[at..].iter().take_while(|&&byte| b".:-0123456789".contains(&byte)).count();
+        let letter = *bytes.get(at + modifiers)?;
+        let behind = &pattern[at + modifiers + 1..];
+        let touches = before != 0 && !matches!(separator, 0 | b' ');
+        let is_time = match letter {
+            b'Y' | b'y' | b'G' | b'b' | b'B' | b'a' | b'A' | b'H' | b'I' | b'k' | b'j' | b'S' | b'f'
+            | b'N' | b'T' | b'D' | b'R' | b'V' | b'u' | b'z' | b'Z' | b's' => {
+                // `%service` and the like are words.
+                !behind.starts_with(|next: char| next.is_ascii_lowercase())
+            }
+            b'F' => [" %T", " %H", "T%H", "T%T"].iter().any(|start| behind.starts_with(start)),
+            b'd' | b'm' | b'e' if modifiers <= 1 => {
+                let is_next = |starts: &[&str]| starts.iter().any(|start| behind.starts_with(start));
+                let begins = is_next(&["/%", "-%", ".%"])
+                    && behind[2..].starts_with(|next: char| "bBmdeyY".contains(next));
+                touches || matches!(before, b'b' | b'B' | b'a' | b'A') || begins || is_next(&[" %b", " %B"])
+            }
+            b'M' => touches && matches!(before, b'H' | b'I' | b'k') || before == b'H' && separator == 0,
+            b'p' => has_half,
+            _ => false,
+        };
+        if !is_time {
+            break;
+        }
+        has_clock |= matches!(letter, b'H' | b'I' | b'k' | b'T' | b'R' | b's');
+        has_half |= letter == b'I';
+        before = letter;
+        at += modifiers + 1;
+        end = Some(at);
+        let signs = bytes[at..].iter().take(2).take_while(|&&byte| b"-/.:, T_W".contains(&byte)).count();
+        separator = bytes[at..at + signs].last().copied().unwrap_or(0);
+        if bytes.get(at + signs) != Some(&b'%') {
+            break;
+        }
+        at += signs + 1;
+    }
+    let end = end.filter(|_| has_clock)?;
+    let is_utc = bytes.get(end) == Some(&b'Z') && !bytes.get(end + 1).is_some_and(u8::is_ascii_alphanumeric);
+    Some(end + usize::from(is_utc))
+}
+
 /// The field of a conversion such as `-5.30logger{36}`, and the text behind it. The field is `None`
 /// for a line end.
 fn conversion(text: &str) -> Option<(Option<Field>, &str)> {
-    let text = text.trim_start_matches(|next: char| next.is_ascii_digit() || matches!(next, '-' | '.'));
+    let format_len = text.len()
+        - text.trim_start_matches(|next: char| next.is_ascii_digit() || matches!(next, '-' | '.')).len();
+    let (format, text) = text.split_at(format_len);
     let name_len = text.bytes().take_while(u8::is_ascii_alphabetic).count();
     const NAMES: &[(&str, Field)] = &[
         ("date", Field::Time),
@@ -124,10 +168,13 @@ fn conversion(text: &str) -> Option<(Option<Field>, &str)> {
         ("line", Field::Line),
         ("message", Field::Message),
         ("msg", Field::Message),
-        ("pid", Field::Other),
-        ("processId", Field::Other),
-        ("tid", Field::Thread),
-        ("threadId", Field::Thread),
+        ("pid", Field::Process),
+        ("processId", Field::Process),
+        ("tid", Field::ThreadNumber),
+        ("threadId", Field::ThreadNumber),
+        ("host", Field::Host),
+        ("h", Field::Host),
+        ("service", Field::Service),
         ("tn", Field::Thread),
         ("le", Field::Severity),
         ("lo", Field::Logger),
@@ -164,51 +211,56 @@ fn conversion(text: &str) -> Option<(Option<Field>, &str)> {
     }
     let field = match field {
         Some(Field::Context(_)) => Some(Field::Context(option.split(':').next().unwrap_or("").to_owned())),
+        Some(Field::Severity) if format.ends_with(".1") => Some(Field::Letter),
         field => field,
     };
     Some((field, rest))
 }
 
 impl Layout {
-    /// The known layout that most of the first lines have; `None` if too few lines have one.
-    pub(super) fn recognise(text: &str, zone: Zone) -> Option<Self> {
-        let lines: Vec<&str> = text.lines().take(LINES_LOOKED_AT).collect();
-        let known = || KNOWN.iter().filter_map(|pattern| pattern.parse::<Self>().ok());
-        let count = |layout: &Self| lines.iter().filter(|line| layout.read(line, zone).is_some()).count();
-        let most = known().map(|layout| count(&layout)).max().unwrap_or(0);
+    /// The known layout that most of these lines follow, and its name; `None` if fewer than half
+    /// of them follow one. Each line comes with its time and the place of its time.
+    pub(super) fn recognise(lines: &[(&str, usize, Stamp)]) -> Option<(&'static str, Self)> {
+        let known =
+            || KNOWN.iter().filter_map(|&(name, pattern)| Some((name, pattern.parse::<Self>().ok()?)));
+        let count = |layout: &Self| {
+            let follows =
+                |(line, start, stamp): &&(&str, usize, Stamp)| layout.read(line, *start, stamp).is_some();
+            lines.iter().filter(follows).count()
+        };
+        let counts: Vec<usize> = known().map(|(_, layout)| count(&layout)).collect();
+        let most = counts.iter().copied().max().unwrap_or(0);
         // A few lines of other loggers don't matter.
-        known().find(|layout| most > 0 && count(layout) * 5 >= most * 4)
-    }
-
-    /// True if a line begins a record.
-    pub(super) fn is_head(&self, line: &str, zone: Zone) -> bool {
-        self.read(line, zone).is_some()
+        let is_usual = |count: usize| count * 5 >= most * 4 && count * 2 >= lines.len() && count > 0;
+        known().zip(&counts).find(|(_, count)| is_usual(**count)).map(|(found, _)| found)
     }
 
     /// The record of a text: its first line follows the layout, and further lines belong to the
-    /// message. `None` if the first line does not follow the layout.
-    pub(super) fn read<'t>(&self, text: &'t str, zone: Zone) -> Option<LogRecord<'t>> {
+    /// message. `None` if the first line does not follow the layout. The stamp is the time that
+    /// begins at `start`; the record's time is not set.
+    pub(super) fn read<'t>(&self, text: &'t str, start: usize, stamp: &Stamp) -> Option<Parts<'t>> {
         let first_end = text.find('\n').unwrap_or(text.len());
-        let mut log = LogRecord::default();
-        let mut tries = TRIES_MAX;
-        self.parts_from(0, text, first_end, 0, zone, &mut log, &mut tries).then_some(log)
+        let mut found = Parts::default();
+        let mut line = Line { text, first_end, start, stamp_len: stamp.len, tries: TRIES_MAX };
+        if !self.parts_from(0, &mut line, 0, &mut found) {
+            return None;
+        }
+        // Where the message is not the last part, further lines are behind another part.
+        let further = text[first_end..].trim_end();
+        if self.parts.last() != Some(&Part::Field(Field::Message))
+            && !further.is_empty()
+            && let Value::String(message) = &found.log.body
+        {
+            found.log.body = Value::String(Cow::Owned(format!("{message}{further}")));
+        }
+        Some(found)
     }
 
     /// Reads the parts from this one on. A thread's name may contain the text that ends it
     /// (`[DataNode: [[DISK] /data]] heartbeating]`), so later ends are tried too.
-    #[expect(clippy::too_many_arguments, reason = "the state of one reading, passed down by itself")]
-    fn parts_from<'t>(
-        &self,
-        first: usize,
-        text: &'t str,
-        first_end: usize,
-        mut at: usize,
-        zone: Zone,
-        log: &mut LogRecord<'t>,
-        tries: &mut u32,
-    ) -> bool {
+    fn parts_from<'t>(&self, first: usize, of: &mut Line<'t>, mut at: usize, found: &mut Parts<'t>) -> bool {
         for (index, part) in self.parts.iter().enumerate().skip(first) {
-            let line = text[at..first_end].trim_end_matches('\r');
+            let line = of.text[at..of.first_end].trim_end_matches('\r');
             let field = match part {
                 Part::Literal(literal) => {
                     let Some(len) = literal_len(line, literal) else { return false };
@@ -216,42 +268,67 @@ impl Layout {
                     continue;
                 }
                 Part::Field(Field::Time) => {
-                    let Some((time, len)) = time::leading(line, zone) else { return false };
-                    log.time = Some(time);
-                    at += len;
+                    if at != of.start {
+                        return false;
+                    }
+                    at += of.stamp_len;
                     continue;
                 }
                 Part::Field(field) => field,
             };
+            if *field == Field::Letter {
+                let Some(letter) = line.get(..1) else { return false };
+                if fill(found, field, letter).is_none() {
+                    return false;
+                }
+                at += 1;
+                continue;
+            }
             let behind = match self.parts.get(index + 1) {
                 Some(Part::Literal(literal)) => Some(&**literal),
                 _ => None,
             };
             if let (Field::Thread, Some(literal)) = (field, behind) {
-                let attributes = log.attributes.len();
+                let attributes = found.log.attributes.len();
                 let mut ends = field_ends(line, literal);
                 return ends.any(|len| {
-                    log.thread = Cow::Borrowed(text[at..at + len].trim());
-                    log.attributes.truncate(attributes);
-                    let had = *tries > 0;
-                    *tries = tries.saturating_sub(1);
-                    had && self.parts_from(index + 1, text, first_end, at + len, zone, log, tries)
+                    found.log.thread = Cow::Borrowed(of.text[at..at + len].trim());
+                    found.log.attributes.truncate(attributes);
+                    let had = of.tries > 0;
+                    of.tries = of.tries.saturating_sub(1);
+                    had && self.parts_from(index + 1, of, at + len, found)
                 });
             }
             let len = match (field, behind) {
-                (Field::Message, None) => Some(text.len() - at),
+                (Field::Message, None) => Some(of.text.len() - at),
                 (_, None) => Some(line.len()),
                 (Field::Message, Some(literal)) => line.rfind(literal),
                 (_, Some(literal)) => field_ends(line, literal).next(),
             };
             let Some(len) = len else { return false };
-            if fill(log, field, text[at..at + len].trim()).is_none() {
+            if fill(found, field, of.text[at..at + len].trim()).is_none() {
                 return false;
             }
             at += len;
         }
-        true
+        at >= of.first_end || of.text[at..of.first_end].trim().is_empty()
     }
+}
+
+/// A record and the process that wrote it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Parts<'t> {
+    pub(super) log: LogRecord<'t>,
+    pub(super) writer: Writer<'t>,
+}
+
+/// One reading of a text by a layout.
+struct Line<'t> {
+    text: &'t str,
+    first_end: usize,
+    start: usize,
+    stamp_len: usize,
+    tries: u32,
 }
 
 /// The length of a literal at the start of a line; its blanks stand for any number of blanks.
@@ -261,7 +338,7 @@ fn literal_len(line: &str, literal: &str) -> Option<usize> {
     while let Some(word) = words.next() {
         rest = rest.strip_prefix(word)?;
         if words.peek().is_some() {
-            rest = rest.trim_start_matches(' ');
+            rest = rest.trim_start_matches([' ', '\t']);
         }
     }
     Some(line.len() - rest.len())
@@ -283,26 +360,53 @@ fn field_ends<'l>(line: &'l str, literal: &'l str) -> impl Iterator<Item = usize
             let before = &line[..end];
             from = end + sign.len().max(1);
             if sign.len() == literal.len() || sign.is_empty() || before.ends_with(' ') {
-                return Some(before.trim_end_matches(' ').len().max(padding));
+                // Blanks before a sign that begins with none belong to the field: `[INFO ][`.
+                let is_padded = sign.len() != literal.len() || sign.is_empty();
+                let text = if is_padded { before.trim_end_matches(' ') } else { before };
+                return Some(text.len().max(padding));
             }
         }
     })
 }
 
 /// Sets a part of the record; `None` if the text can't be that part.
-fn fill<'t>(log: &mut LogRecord<'t>, field: &Field, text: &'t str) -> Option<()> {
-    let is_word = !text.is_empty() && !text.contains(char::is_whitespace);
-    let text = Cow::Borrowed(text);
+fn fill<'t>(found: &mut Parts<'t>, field: &Field, part: &'t str) -> Option<()> {
+    let log = &mut found.log;
+    let is_word = !part.is_empty() && !part.contains(char::is_whitespace);
+    let is_number = is_word && part.len() <= 20 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let text = Cow::Borrowed(part);
     match field {
         Field::Severity => {
-            log.severity = Severity::from_word(&text)?;
+            log.severity = levels::of_word(part)?;
             log.severity_text = text;
         }
-        Field::Logger if is_word => log.logger = text,
+        Field::Letter => {
+            log.severity = levels::of_letter(part)?;
+            log.severity_text = text;
+        }
+        // A colon in a name is doubled, as in Rust's and C++'s paths.
+        Field::Logger if is_word && !part.replace("::", "").contains(':') => log.logger = text,
         Field::File if is_word => log.code.file = text,
         Field::Function if is_word => log.code.function = text,
+        Field::Host
+            if is_word && part.as_bytes()[0].is_ascii_alphanumeric() && levels::of_word(part).is_none() =>
+        {
+            found.writer.host = text;
+        }
+        // Syslog's tag may end with the process: `sshd[12]`.
+        Field::Service if is_word => match part.strip_suffix(']').and_then(|tag| tag.rsplit_once('[')) {
+            Some((name, process)) if process.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (found.writer.service, found.writer.process) = (Cow::Borrowed(name), Cow::Borrowed(process));
+            }
+            _ => found.writer.service = text,
+        },
+        Field::Process if is_number => found.writer.process = text,
+        // Syslog's sign for a missing value.
+        Field::Process if part == "-" => {}
+        Field::ThreadNumber if is_number => log.thread = text,
         Field::Logger | Field::File | Field::Function => return None,
-        Field::Line => log.code.line = text.parse().ok()?,
+        Field::Host | Field::Service | Field::Process | Field::ThreadNumber => return None,
+        Field::Line => log.code.line = part.parse().ok()?,
         Field::Thread => log.thread = text,
         Field::Message => log.body = Value::String(text),
         Field::Context(key) => context(log, key, text),
@@ -324,9 +428,19 @@ fn context<'t>(log: &mut LogRecord<'t>, key: &str, text: Cow<'t, str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::moments::logs::stamp;
+    use astracer_model::log::Severity;
 
+    /// The record of a text by the first of its times that fits the pattern.
     fn read<'t>(pattern: &str, text: &'t str) -> Option<LogRecord<'t>> {
-        pattern.parse::<Layout>().expect("a layout").read(text, Zone::default())
+        let layout: Layout = pattern.parse().expect("a layout");
+        let mut log = None;
+        stamp::each_place(text.as_bytes(), |start, _| {
+            let stamp = stamp::at(&text.as_bytes()[start..]);
+            log = stamp.and_then(|stamp| layout.read(text, start, &stamp)).map(|found| found.log);
+            log.is_some()
+        });
+        log
     }
 
     #[test]
@@ -338,7 +452,6 @@ mod tests {
             ("util.NativeCodeLoader", "main", Severity::WARN)
         );
         assert_eq!(log.text(), "Unable to load: x\n\tat y");
-        assert_eq!(log.time.map(|time| time.0), Some(1_795_222_619_259_000_000));
 
         let kafka =
             read("[%d] %p %m (%c)%n", "[2026-11-21 00:56:59,259] INFO a (b) c (kafka.Server)").unwrap();
@@ -378,23 +491,45 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_recognised_by_their_first_lines() {
-        let layout = |text: &str| Layout::recognise(text, Zone::default());
-        for (text, pattern) in [
-            (
-                "2026-11-21 00:56:59,259 INFO  [main] n.NameNode: STARTUP_MSG: \n/****\n STARTUP\n",
-                "%d %p [%t] %c: %m",
-            ),
-            ("2018-05-09 16:43:48 INFO  QuorumPeerConfig:109 - Reading from: /x\n", "%d %p %c:%L - %m"),
-            (
-                "2026-11-21 00:56:59,259 INFO org.a.B: x\n2026-11-21 00:56:59,259 INFO org.a.B: y\n",
-                "%d %p %c: %m",
-            ),
-            ("2026-11-21 00:56:59,259 - root - WARNING - careful\n", "%d - %c - %p - %m"),
-        ] {
-            assert_eq!(layout(text), Some(pattern.parse().unwrap()), "{text}");
+    fn the_known_layouts_are_patterns() {
+        for (name, pattern) in KNOWN {
+            pattern.parse::<Layout>().unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        assert_eq!(layout("MIT License\n\nCopyright 2023\n"), None);
+    }
+
+    #[test]
+    fn layouts_are_recognised_by_most_of_their_lines() {
+        for (text, pattern) in [
+            ("2026-11-21 00:56:59,259 INFO  [main] n.NameNode: STARTUP_MSG: ", "%d %p [%t] %c: %m"),
+            ("2018-05-09 16:43:48 INFO  QuorumPeerConfig:109 - Reading from: /x", "%d %p %c:%L - %m"),
+            ("2026-11-21 00:56:59,259 INFO org.a.B: x", "%d %p %c: %m"),
+            ("2026-11-21 00:56:59,259 - root - WARNING - careful", "%d - %c - %p - %m"),
+        ] {
+            let stamp = stamp::at(text.as_bytes()).expect("a stamp");
+            let found = Layout::recognise(&[(text, 0, stamp)]).map(|(_, layout)| layout);
+            assert_eq!(found, Some(pattern.parse().unwrap()), "{text}");
+        }
+        let stamp = stamp::at(b"2026-11-21 00:56:59,259").expect("a stamp");
+        assert_eq!(Layout::recognise(&[("2026-11-21 00:56:59,259 hello", 0, stamp)]), None);
+    }
+
+    #[test]
+    fn times_may_be_in_letters_of_strftime() {
+        for (pattern, expected) in [
+            ("%Y-%m-%d %H:%M:%S,%f %p [%t] %c: %m", "%d %p [%t] %c: %m"),
+            ("%Y-%m-%dT%H:%M:%S.%3fZ %m", "%d %m"),
+            ("%d/%b/%Y:%H:%M:%S %z %p %m", "%d %p %m"),
+            ("%b %e %H:%M:%S %h %service[%pid]: %m", "%d %h %service[%pid]: %m"),
+            ("%F %T|%F:%L|%m", "%d|%F:%L|%m"),
+            ("%m/%d/%Y %I:%M:%S %p %m", "%d %m"),
+            ("%a %b %d %H:%M:%S %Y %m", "%d %m"),
+            ("%s %m", "%d %m"),
+            ("%s.%f %M %m", "%d %M %m"),
+            ("%p %H:%M:%S.%f - %m", "%p %d - %m"),
+        ] {
+            assert_eq!(pattern.parse::<Layout>(), expected.parse(), "{pattern}");
+        }
+        assert!("%Y %m".parse::<Layout>().is_err());
     }
 
     #[test]

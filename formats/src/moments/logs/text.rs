@@ -1,121 +1,120 @@
-//! Logs of lines: each record begins a line, and lines that begin none belong to the record before
-//! them.
+//! Logs of lines: each record begins at a line with a time. Every other line belongs to the record
+//! before it, and lines before the first record belong to that one.
 
 use std::borrow::Cow;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use super::clock::{self, Assumed, Clock};
+use super::encoding::{Converted, Encoding};
 use super::json_lines::{self, Shared};
-use super::layout::Layout;
+use super::levels;
 use super::options::Options;
-use super::time::Zone;
-use super::tracing;
+use super::prefix::Prefix;
+use super::shape::{Content, Head, Shape, plain};
+use super::stamp::Stamp;
+use super::writer::Writer;
+use super::{ids, journal, tracing};
 use crate::Limits;
 use crate::lines::without_end;
 use crate::window::Window;
-use astracer_model::log::{LogFormat, LogRecord};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::LogRecord;
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
+use astracer_model::value::{Attribute, Value};
 
-/// Read size.
+/// Read size, and the size of the prefix that shows a file's shape.
 const STEP_BYTES: usize = 64 << 10;
 
-/// The form of the lines.
-pub(super) enum Form {
-    /// One JSON object per line.
-    Json,
-    /// The text of `tracing_subscriber`.
-    Tracing,
-    /// A layout of log4j.
-    Layout(Layout),
+/// The size up to which a file is looked at as a whole, if its times lack a date.
+const LOOK_AHEAD_BYTES: usize = 4 << 20;
+
+/// The attribute with the lines before the first record.
+const BEFORE: &str = "log.lines_before";
+
+/// Facts about one file of logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// The name of the layout, such as `log4j`; empty for formats that are not lines.
+    pub layout: Cow<'static, str>,
+    /// Lines that are part of a record.
+    pub lines: u64,
+    /// Parts of times that the file does not state.
+    pub assumed: Assumed,
 }
 
-impl Form {
-    /// The form of the first lines.
-    pub(super) fn of(prefix: &[u8], layout: Option<&Layout>, zone: Zone) -> Option<Self> {
-        let text = String::from_utf8_lossy(prefix);
-        let text = tracing::without_colours(text.trim_start_matches('\u{feff}'));
-        let mut lines = text.lines().filter(|line| !line.trim().is_empty()).take(20);
-        if let Some(layout) = layout
-            && lines.clone().any(|line| layout.is_head(line, zone))
-        {
-            return Some(Self::Layout(layout.clone()));
-        }
-        if lines.clone().next().is_some_and(json_lines::is_record) {
-            return Some(Self::Json);
-        }
-        if lines.any(tracing::is_head) {
-            return Some(Self::Tracing);
-        }
-        Layout::recognise(&text, zone).map(Self::Layout)
-    }
-
-    /// The format of lines of this form.
-    pub(super) fn format(&self) -> LogFormat {
-        match self {
-            Self::Json => LogFormat::JsonLines,
-            Self::Tracing => LogFormat::TracingText,
-            Self::Layout(_) => LogFormat::Layout,
-        }
-    }
-
-    fn is_head(&self, line: &[u8], zone: Zone) -> bool {
-        let line = String::from_utf8_lossy(line);
-        match self {
-            Self::Json => true,
-            Self::Tracing => tracing::is_head(&tracing::without_colours(&line)),
-            Self::Layout(layout) => layout.is_head(&tracing::without_colours(&line), zone),
-        }
-    }
-
-    fn read<'t>(
-        &self,
-        text: &'t str,
-        nesting_max: usize,
-        zone: Zone,
-        shared: &mut Shared,
-    ) -> Result<LogRecord<'t>, &'static str> {
-        match self {
-            Self::Json => json_lines::read(text, nesting_max, zone, shared),
-            Self::Tracing => tracing::read(text).ok_or("text before the first record"),
-            Self::Layout(layout) => layout.read(text, zone).ok_or("text before the first record"),
-        }
-    }
+/// The shape of the first bytes of a file.
+pub(super) fn shape_of(prefix: &[u8], options: &Options) -> Option<Shape> {
+    let prefix = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix);
+    // Whether the prefix is all of a file is not known here, and matters for its last line only.
+    Shape::of(prefix, prefix.len() < STEP_BYTES, &options.layouts, None)
 }
 
-/// Reads one file of this format to its end.
+/// Reads one file to its end.
 pub(super) fn read(
-    format: LogFormat,
     input: &mut dyn BufRead,
     file: &Arc<str>,
     limits: &Limits,
     options: &Options,
     sink: &mut dyn Sink,
-) {
-    let zone = options.zone;
+) -> Reading {
+    // An error is found again, and reported, when the stream is read.
+    match input.fill_buf().ok().and_then(Encoding::of) {
+        Some(encoding) => read_lines(&mut Converted::new(input, encoding), file, limits, options, sink),
+        None => read_lines(input, file, limits, options, sink),
+    }
+}
+
+fn read_lines(
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    options: &Options,
+    sink: &mut dyn Sink,
+) -> Reading {
     let mut window = Window::new(input, STEP_BYTES);
     window.skip_byte_order_mark();
     window.reach(STEP_BYTES);
     let prefix = window.bytes();
+    let is_whole = prefix.len() < STEP_BYTES;
     let prefix = &prefix[..prefix.len().min(STEP_BYTES)];
-    let form = match format {
-        LogFormat::JsonLines => Some(Form::Json),
-        LogFormat::TracingText => Some(Form::Tracing),
-        _ => Form::of(prefix, options.layout.as_ref(), zone),
+    let Some(shape) = Shape::of(prefix, is_whole, &options.layouts, Some(file)) else {
+        sink.skipped(file, "text without times");
+        return Reading::default();
     };
-    let Some(form) = form else { return sink.skipped(file, "text without log records") };
-    let mut reader =
-        Reader { window, form, limits, zone, shared: Shared::default(), place: Place::start_of(file) };
+    let mut clock = Clock::new(&options.zone, clock::of_name(file).or(options.changed));
+    clock.month_first = shape.month_first;
+    if shape.lacks_dates() {
+        window.reach(LOOK_AHEAD_BYTES);
+        let bytes = window.bytes();
+        let stamps: Vec<Stamp> =
+            bytes.split(|&byte| byte == b'\n').filter_map(|line| shape.head(&plain(line))?.stamp).collect();
+        clock.look_ahead(&stamps, bytes.len() < LOOK_AHEAD_BYTES);
+    }
+    let reading = Reading { layout: shape.name.clone(), ..Reading::default() };
+    let maker = Maker { shape, clock, limits, shared: Shared::default() };
+    let mut reader = Reader { window, maker, place: Place::start_of(file), next: None, reading };
     while !sink.stopped() && reader.record(sink) {}
+    reader.reading.assumed = reader.maker.clock.assumed;
+    reader.reading
 }
 
 struct Reader<'r> {
     window: Window<'r>,
-    form: Form,
-    limits: &'r Limits,
-    zone: Zone,
-    shared: Shared,
+    maker: Maker<'r>,
     place: Place,
+    /// The head at the window's start, if it is known.
+    next: Option<Head>,
+    reading: Reading,
+}
+
+/// Makes records of texts.
+struct Maker<'r> {
+    shape: Shape,
+    clock: Clock,
+    limits: &'r Limits,
+    shared: Shared,
 }
 
 impl Reader<'_> {
@@ -126,47 +125,83 @@ impl Reader<'_> {
             Some(0) => return false,
             Some(end) => end,
             None => {
-                let detail = format!("record longer than {} bytes", self.limits.record_bytes_max);
+                let detail = format!("record longer than {} bytes", self.maker.limits.record_bytes_max);
                 sink.problem(Problem::over(Limit::RecordBytes, self.place.clone(), detail));
                 crate::lines::to_line_end(&mut self.window);
+                self.next = None;
                 return true;
             }
         };
+        let is_first = self.reading.lines == 0;
+        let mut head = self.next.take().or_else(|| self.head(0, end)).map(|head| (0, head));
         // Further lines of the record. If they are too long for one record, the rest is another.
+        let mut goes_on = self.goes_on(0, end);
         while let Some(next) = self.line_end(end) {
-            let line = without_end(&self.window.bytes()[end..next]);
-            if next == end || self.form.is_head(line, self.zone) {
+            if next == end {
                 break;
+            }
+            let found = if goes_on { None } else { self.head(end, next) };
+            goes_on = self.goes_on(end, next);
+            if let Some(found) = found {
+                if head.is_some() || !is_first {
+                    self.next = Some(found);
+                    break;
+                }
+                head = Some((end, found));
             }
             end = next;
         }
-        self.deliver(end, sink);
+        self.deliver(end, head, sink);
+        let is_cut = !self.window.bytes()[..end].ends_with(b"\n");
         self.window.advance(end);
+        let (_, line) = self.window.place();
+        self.reading.lines += line - self.place.line + u64::from(is_cut);
         true
     }
 
-    /// Delivers the record that ends at an offset of the window.
-    fn deliver(&mut self, end: usize, sink: &mut dyn Sink) {
+    fn goes_on(&self, start: usize, end: usize) -> bool {
+        let shape = &self.maker.shape;
+        shape.prefix.is_some() && shape.goes_on(&plain(without_end(&self.window.bytes()[start..end])))
+    }
+
+    fn head(&self, start: usize, end: usize) -> Option<Head> {
+        self.maker.shape.head(&plain(without_end(&self.window.bytes()[start..end])))
+    }
+
+    /// Delivers the record that ends at an offset of the window. Its head begins at another one.
+    fn deliver(&mut self, end: usize, head: Option<(usize, Head)>, sink: &mut dyn Sink) {
         let bytes = without_end(&self.window.bytes()[..end]);
+        let (before, content) = bytes.split_at(head.map_or(0, |(at, _)| at.min(bytes.len())));
         if bytes.trim_ascii().is_empty() {
             return;
         }
-        let text = String::from_utf8_lossy(bytes);
-        let plain = match self.form {
-            Form::Json => Cow::Borrowed(&*text),
-            _ => tracing::without_colours(&text),
-        };
-        if matches!(text, Cow::Owned(_)) {
+        if std::str::from_utf8(bytes).is_err() {
             let detail = "a log record".to_owned();
             sink.problem(Problem::new(ProblemKind::BadText, self.place.clone(), detail));
         }
-        let nesting_max = self.limits.nesting_max;
-        match self.form.read(plain.trim_end_matches(['\r', '\n']), nesting_max, self.zone, &mut self.shared) {
-            Ok(log) => sink.log(log, Record { bytes, place: &self.place }),
-            Err(reason) => {
-                sink.problem(Problem::new(ProblemKind::BadRecord, self.place.clone(), reason.to_owned()));
+        let text = plain(content);
+        let (prefix, text) = match self.maker.shape.prefix {
+            Some(_) => unprefixed(&self.maker.shape, &text),
+            None => (None, Cow::Borrowed(&*text)),
+        };
+        let text = text.trim_end_matches(['\r', '\n']);
+        let mut log = match head {
+            Some((_, head)) => self.maker.read(text, content, head, prefix, &self.place, sink),
+            None => {
+                let mut log = self.maker.shared.record();
+                log.body = Value::String(Cow::Borrowed(text));
+                log
             }
+        };
+        if log.trace_id == TraceId::ZERO && log.span_id == SpanId::ZERO {
+            ids::find(text, &mut log);
         }
+        let before = plain(before);
+        if !before.trim().is_empty() {
+            let value = Value::String(Cow::Borrowed(before.trim_end()));
+            log.attributes.push(Attribute { key: Cow::Borrowed(BEFORE), value });
+        }
+        sink.log(log, Record { bytes, place: &self.place });
     }
 
     /// The end of the line that starts at an offset of the window; the offset itself at the end of
@@ -179,10 +214,180 @@ impl Reader<'_> {
             searched = bytes.len();
             let end = match found {
                 Some(end) => end,
-                None if searched > self.limits.record_bytes_max || !self.window.more() => searched,
+                None if searched > self.maker.limits.record_bytes_max || !self.window.more() => searched,
                 None => continue,
             };
-            return (end <= self.limits.record_bytes_max).then_some(end);
+            return (end <= self.maker.limits.record_bytes_max).then_some(end);
+        }
+    }
+}
+
+impl Maker<'_> {
+    /// Reads the record of a text behind its prefix.
+    fn read<'t>(
+        &mut self,
+        text: &'t str,
+        bytes: &'t [u8],
+        head: Head,
+        prefix: Option<Prefix<'t>>,
+        place: &Place,
+        sink: &mut dyn Sink,
+    ) -> LogRecord<'t> {
+        let outer = prefix.as_ref().map_or_else(Writer::default, |prefix| prefix.writer.clone());
+        let Head { start, stamp, is_outer } = head;
+        let line_end = text.find('\n').unwrap_or(text.len());
+        match &self.shape.content {
+            Content::Json(_) => {
+                let line = text.get(start..line_end).unwrap_or("").trim_end();
+                let nesting_max = self.limits.nesting_max;
+                let found = match json_lines::read(line, nesting_max, &self.shared) {
+                    Ok(found) => found,
+                    Err(reason) => {
+                        // A plain line between those of JSON that CRI has framed is a record.
+                        if start < text.len() || prefix.is_none() {
+                            let detail = format!("{reason}; kept as text");
+                            sink.problem(Problem::new(ProblemKind::BadRecord, place.clone(), detail));
+                        }
+                        return self.time_text(text, 0, Some(0), stamp, outer);
+                    }
+                };
+                let mut log = found.finish(outer, stamp.as_ref(), &mut self.clock, &mut self.shared);
+                let rest = text[line_end..].trim_matches(['\r', '\n']);
+                if !rest.is_empty() {
+                    append(&mut log, rest);
+                }
+                return log;
+            }
+            Content::Pairs => {
+                let found = json_lines::read_pairs(&text[..line_end], &self.shared);
+                let mut log = found.finish(outer, stamp.as_ref(), &mut self.clock, &mut self.shared);
+                let rest = text[line_end..].trim_matches(['\r', '\n']);
+                if !rest.is_empty() {
+                    append(&mut log, rest);
+                }
+                return log;
+            }
+            Content::JournalExport => {
+                let found = journal::read(bytes, &self.shared);
+                return found.finish(outer, None, &mut self.clock, &mut self.shared);
+            }
+            _ => {}
+        }
+        let Some(stamp) = stamp else { return self.time_text(text, 0, None, None, outer) };
+        match &self.shape.content {
+            _ if is_outer => {}
+            Content::Tracing => {
+                if let Some(mut log) = tracing::read(text) {
+                    self.finish(&mut log, &stamp, outer, prefix.as_ref());
+                    return log;
+                }
+            }
+            Content::Layout(layout) => {
+                if let Some(found) = layout.read(text, start, &stamp) {
+                    let (mut log, mut writer) = (found.log, found.writer);
+                    writer.or(outer);
+                    self.finish(&mut log, &stamp, writer, prefix.as_ref());
+                    return log;
+                }
+            }
+            _ => {}
+        }
+        let mut log =
+            self.time_text(text, start, Some(if is_outer { 0 } else { stamp.len }), Some(stamp), outer);
+        if let Some(prefix) = prefix
+            && log.severity_text.is_empty()
+        {
+            log.severity = prefix.severity;
+        }
+        log
+    }
+
+    /// Sets what a layout does not.
+    fn finish(
+        &mut self,
+        log: &mut LogRecord<'_>,
+        stamp: &Stamp,
+        writer: Writer<'_>,
+        prefix: Option<&Prefix<'_>>,
+    ) {
+        (log.time, log.resolution) = (self.clock.instant(stamp), stamp.resolution);
+        if writer != Writer::default() {
+            log.resource = writer.resource(&mut self.shared.resources);
+        }
+        if let Some(prefix) = prefix
+            && log.severity_text.is_empty()
+        {
+            log.severity = prefix.severity;
+        }
+    }
+
+    /// A record of a text with a time at `start`, of which nothing else is known: the first word
+    /// that is a severity, near the time, is the record's.
+    fn time_text<'t>(
+        &mut self,
+        text: &'t str,
+        start: usize,
+        len: Option<usize>,
+        stamp: Option<Stamp>,
+        writer: Writer<'t>,
+    ) -> LogRecord<'t> {
+        let mut log = self.shared.record();
+        let (before, rest) = (&text[..start], text.get(start + len.unwrap_or(0)..).unwrap_or(""));
+        let is_edge = |next: char| next.is_whitespace() || "[]<>()|:,-".contains(next);
+        let words = before.split_whitespace().chain(rest.split_whitespace().take(8));
+        for word in words.take(12) {
+            let word = word.trim_matches(is_edge);
+            // In lower case, a word of a sentence: `could not log an error`.
+            let is_level = word.len() > 2
+                && (word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit()));
+            if let Some(severity) = levels::of_word(word).filter(|_| is_level) {
+                (log.severity, log.severity_text) = (severity, Cow::Borrowed(word));
+                break;
+            }
+        }
+        let has_words = before.bytes().any(|byte| byte.is_ascii_alphanumeric());
+        log.body = Value::String(if len.is_none() {
+            Cow::Borrowed(text)
+        } else if has_words {
+            Cow::Owned(format!("{} {}", before.trim(), rest.trim_start_matches([' ', '\t', ']', ':', ','])))
+        } else {
+            Cow::Borrowed(rest.trim_start_matches([' ', '\t', ']', ':', ',', '|']))
+        });
+        if let Some(stamp) = stamp {
+            self.finish(&mut log, &stamp, writer, None);
+        }
+        log
+    }
+}
+
+/// The prefix of a text's first line, and the text without the prefixes of its lines.
+fn unprefixed<'t>(shape: &Shape, text: &'t str) -> (Option<Prefix<'t>>, Cow<'t, str>) {
+    let first = shape.prefix(text);
+    let len = first.as_ref().map_or(0, |prefix| prefix.len);
+    if !text.trim_end().contains('\n') {
+        return (first, Cow::Borrowed(&text[len..]));
+    }
+    let mut joined = String::with_capacity(text.len());
+    let mut is_partial = true;
+    for line in text.lines() {
+        let prefix = shape.prefix(line);
+        if !is_partial {
+            joined.push('\n');
+        }
+        joined.push_str(&line[prefix.as_ref().map_or(0, |prefix| prefix.len)..]);
+        is_partial = prefix.is_some_and(|prefix| prefix.is_partial);
+    }
+    (first, Cow::Owned(joined))
+}
+
+/// Appends lines to the message of a record.
+fn append<'t>(log: &mut LogRecord<'t>, lines: &'t str) {
+    match &log.body {
+        Value::String(message) => log.body = Value::String(Cow::Owned(format!("{message}\n{lines}"))),
+        Value::Empty => log.body = Value::String(Cow::Borrowed(lines)),
+        _ => {
+            let value = Value::String(Cow::Borrowed(lines));
+            log.attributes.push(Attribute { key: Cow::Borrowed("log.lines_after"), value });
         }
     }
 }

@@ -1,76 +1,99 @@
-//! The times that loggers write.
+//! Zones, and times outside of lines of a log.
 
+use std::str::FromStr;
+
+use jiff::tz::TimeZone;
+
+use super::stamp::{self, Day, Form, SECOND, Stamp};
 use crate::decimal::scaled;
 use astracer_model::time::UnixNanos;
 
-/// The zone of times that state none, as an offset from UTC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Zone {
-    minutes: i64,
-}
+/// The zone of times that state none: an offset from UTC, or a zone of the IANA database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone(pub(super) TimeZone);
 
-impl std::str::FromStr for Zone {
-    type Err = String;
-
-    /// `UTC`, `Z`, or an offset such as `+08:00`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let minutes = match text {
-            "UTC" | "utc" | "Z" => Some(0),
-            _ => offset(text).filter(|&(_, len)| len == text.len()).map(|(minutes, _)| minutes),
-        };
-        let wrong = || format!("invalid zone '{text}': use UTC or an offset such as +08:00");
-        minutes.map(|minutes| Self { minutes }).ok_or_else(wrong)
+impl Default for Zone {
+    fn default() -> Self {
+        Self(TimeZone::UTC)
     }
 }
 
-const DAY_SECONDS: i64 = 86_400;
-const MONTHS: [&str; 12] =
-    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+impl FromStr for Zone {
+    type Err = String;
+
+    /// `UTC`, `Z`, an offset such as `+08:00`, or a name such as `Europe/Berlin`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "invalid zone '{text}': use UTC, an offset such as +08:00 or a name such as Europe/Berlin"
+            )
+        };
+        if matches!(text, "UTC" | "utc" | "Z") {
+            return Ok(Self::default());
+        }
+        if text.starts_with(['+', '-']) {
+            let (offset, len) = stamp::numeric_zone(text.as_bytes(), false).ok_or_else(wrong)?;
+            let offset = jiff::tz::Offset::from_seconds(offset).ok().filter(|_| len == text.len());
+            return offset.map(|offset| Self(offset.to_time_zone())).ok_or_else(wrong);
+        }
+        TimeZone::get(text).map(Self).map_err(|_| wrong())
+    }
+}
 
 /// The instant at the start of a text, and the bytes that it takes. A time of day without a date is
 /// one of 1970-01-01. `None` if no time is there, or if it lies outside the years 1970 to 2554.
-pub(crate) fn leading(text: &str, zone: Zone) -> Option<(UnixNanos, usize)> {
-    let (days, mut at) = match date(text) {
-        Some((days, len)) => {
-            (days, len + usize::from(matches!(text.as_bytes().get(len), Some(b'T' | b't' | b' '))))
-        }
-        None => (0, 0),
+pub(crate) fn leading(text: &str, zone: &Zone) -> Option<(UnixNanos, usize)> {
+    let stamp = stamp::at(text.as_bytes())?;
+    let days = match stamp.day {
+        Day::Full(days) => days,
+        Day::Missing => 0,
+        Day::Either { .. } | Day::NoYear { .. } => return None,
+        Day::Epoch | Day::Uptime => return Some((UnixNanos(stamp.nanos), stamp.len)),
     };
-    let (hours, used) = digits(&text[at..], 1..=2)?;
-    at += used + 1;
-    let (minutes, used) = digits(after(text, at, b':')?, 2..=2)?;
-    at += used + 1;
-    let (seconds, used) = digits(after(text, at, b':')?, 2..=2)?;
-    at += used;
-    if hours > 23 || minutes > 59 || seconds > 60 {
-        return None;
-    }
-    let mut nanos = 0;
-    if matches!(text.as_bytes().get(at), Some(b'.' | b',')) {
-        let rest = &text[at + 1..];
-        let len = rest.bytes().take_while(u8::is_ascii_digit).count();
-        if (1..=18).contains(&len) {
-            nanos = scaled(&format!("0.{}", &rest[..len]), 9)?.magnitude;
-            at += 1 + len;
-        }
-    }
-    let rest = &text[at..];
-    let (shift, used) = match rest.as_bytes().first() {
-        Some(b'Z' | b'z') => (0, 1),
-        _ => offset(rest).unwrap_or((zone.minutes, 0)),
-    };
-    let total = days * DAY_SECONDS + hours * 3600 + (minutes - shift) * 60 + seconds;
-    let nanos = u64::try_from(total).ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
-    Some((UnixNanos(nanos), at + used))
+    let offset = stamp.offset.or_else(|| Some(offset_at(zone, days, stamp.nanos)?.0))?;
+    Some((instant(days, stamp.nanos, offset)?, stamp.len))
 }
 
-/// The instant that fills a whole text, or a number since 1970 whose unit follows from its size.
-pub(super) fn whole(text: &str, zone: Zone) -> Option<UnixNanos> {
+/// The instant of a day, a time of that day and an offset in seconds.
+pub(super) fn instant(days: i64, nanos: u64, offset: i32) -> Option<UnixNanos> {
+    let seconds = days.checked_mul(86_400)?.checked_sub(i64::from(offset))?;
+    let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    u64::try_from(nanos).ok().map(UnixNanos)
+}
+
+/// The offset of a civil time in a zone; and the later one, if the hour occurs twice.
+pub(super) fn offset_at(zone: &Zone, days: i64, nanos: u64) -> Option<(i32, Option<i32>)> {
+    use jiff::tz::AmbiguousOffset;
+    let seconds = days.checked_mul(86_400)?.checked_add((nanos / 1_000_000_000) as i64)?;
+    let civil = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::from_second(seconds).ok()?);
+    Some(match zone.0.to_ambiguous_timestamp(civil).offset() {
+        AmbiguousOffset::Unambiguous { offset } => (offset.seconds(), None),
+        // A clock that was not set forward yet.
+        AmbiguousOffset::Gap { before, .. } => (before.seconds(), None),
+        AmbiguousOffset::Fold { before, after } => (before.seconds(), Some(after.seconds())),
+    })
+}
+
+/// The stamp that fills a whole text, or a number since 1970 whose unit follows from its size.
+pub(super) fn whole(text: &str) -> Option<Stamp> {
     let text = text.trim();
-    match leading(text, zone) {
-        Some((time, len)) if len == text.len() => Some(time),
-        _ => number(text),
-    }
+    stamp::at(text.as_bytes()).filter(|stamp| stamp.len == text.len()).or_else(|| whole_number(text))
+}
+
+/// A decimal number since 1970 that fills a text, as JSON and logfmt write it.
+fn whole_number(text: &str) -> Option<Stamp> {
+    let nanos = number(text)?.0;
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let unit = match whole.trim_start_matches('-').len() {
+        0..=11 => SECOND,
+        12..=14 => 1_000_000,
+        15..=17 => 1_000,
+        _ => 1,
+    };
+    let digits = u32::try_from(part.len().min(9)).unwrap_or(9);
+    let resolution = (unit / 10u64.pow(digits)).max(1);
+    let len = text.len();
+    Some(Stamp { form: Form::Epoch, day: Day::Epoch, nanos, offset: Some(0), resolution, len })
 }
 
 /// A number of seconds, milliseconds, microseconds or nanoseconds since 1970: they differ in size
@@ -86,59 +109,6 @@ pub(super) fn number(text: &str) -> Option<UnixNanos> {
     scaled(text, power).map(|found| UnixNanos(found.magnitude)).filter(|time| time.0 != 0)
 }
 
-/// The text from `at`, if this byte precedes it.
-fn after(text: &str, at: usize, byte: u8) -> Option<&str> {
-    (text.as_bytes().get(at.checked_sub(1)?) == Some(&byte)).then(|| text.get(at..)).flatten()
-}
-
-fn digits(text: &str, len: std::ops::RangeInclusive<usize>) -> Option<(i64, usize)> {
-    let found = text.bytes().take(*len.end()).take_while(u8::is_ascii_digit).count();
-    len.contains(&found).then(|| text[..found].parse().ok()).flatten().map(|number| (number, found))
-}
-
-/// The days since 1970 of `2026-11-21`, `2026/11/21`, `26/11/21` or `21 Nov 2026`, and their
-/// length.
-fn date(text: &str) -> Option<(i64, usize)> {
-    let (first, used) = digits(text, 1..=4)?;
-    let separator = *text.as_bytes().get(used)?;
-    let (year, month, day, end) = match separator {
-        b'-' | b'/' if used == 4 || used == 2 && separator == b'/' => {
-            let (month, len) = digits(&text[used + 1..], 2..=2)?;
-            let at = used + 1 + len + 1;
-            let (day, len) = digits(after(text, at, separator)?, 2..=2)?;
-            (if used == 2 { 2000 + first } else { first }, month, day, at + len)
-        }
-        b' ' | b'-' | b'/' if used <= 2 => {
-            let name = text.get(used + 1..used + 4)?.to_ascii_lowercase();
-            let month = MONTHS.iter().position(|month| *month == name)? as i64 + 1;
-            let at = used + 5;
-            let (year, len) = digits(after(text, at, separator)?, 4..=4)?;
-            (year, month, first, at + len)
-        }
-        _ => return None,
-    };
-    let is_date = (1..=12).contains(&month) && (1..=31).contains(&day);
-    is_date.then(|| (crate::rfc3339::days(year, month, day), end))
-}
-
-/// The minutes of `+08:00`, `+0800` or `+08`, and their length.
-fn offset(text: &str) -> Option<(i64, usize)> {
-    let sign = match text.as_bytes().first()? {
-        b'+' => 1,
-        b'-' => -1,
-        _ => return None,
-    };
-    let (hours, used) = digits(&text[1..], 2..=2)?;
-    let mut at = 1 + used;
-    let colon = usize::from(text.as_bytes().get(at) == Some(&b':'));
-    let mut minutes = 0;
-    if let Some((found, used)) = text.get(at + colon..).and_then(|rest| digits(rest, 2..=2)) {
-        minutes = found;
-        at += colon + used;
-    }
-    (hours < 24 && minutes < 60).then_some((sign * (hours * 60 + minutes), at))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,22 +116,23 @@ mod tests {
     /// The instants are those of `date --date=... +%s`.
     #[test]
     fn times_are_read_as_loggers_write_them() {
+        let utc = Zone::default();
         let east: Zone = "+08:00".parse().expect("a zone");
         for (text, zone, expected) in [
-            ("2026-11-21 00:56:59,259 WARN", Zone::default(), Some((1_795_222_619_259_000_000, 23))),
-            ("2026-11-21 08:56:59,259 WARN", east, Some((1_795_222_619_259_000_000, 23))),
-            ("2026-11-21T00:56:59.259Z WARN", east, Some((1_795_222_619_259_000_000, 24))),
-            ("2026-11-21T01:56:59.259+0100]", east, Some((1_795_222_619_259_000_000, 28))),
-            ("21 Nov 2026 00:56:59,259 x", Zone::default(), Some((1_795_222_619_259_000_000, 24))),
-            ("26/11/21 00:56:59 INFO", Zone::default(), Some((1_795_222_619_000_000_000, 17))),
-            ("2018-05-09 16:43:48 INFO", Zone::default(), Some((1_525_884_228_000_000_000, 19))),
-            ("18:05:28.579 INFO", Zone::default(), Some((65_128_579_000_000, 12))),
-            ("0:00:00 x", east, None),
-            ("99:00:00", Zone::default(), None),
-            ("2026-13-21 00:56:59", Zone::default(), None),
-            ("9999-11-21 00:56:59", Zone::default(), None),
-            ("12 é", Zone::default(), None),
-            ("", Zone::default(), None),
+            ("2026-11-21 00:56:59,259 WARN", &utc, Some((1_795_222_619_259_000_000, 23))),
+            ("2026-11-21 08:56:59,259 WARN", &east, Some((1_795_222_619_259_000_000, 23))),
+            ("2026-11-21T00:56:59.259Z WARN", &east, Some((1_795_222_619_259_000_000, 24))),
+            ("2026-11-21T01:56:59.259+0100]", &east, Some((1_795_222_619_259_000_000, 28))),
+            ("21 Nov 2026 00:56:59,259 x", &utc, Some((1_795_222_619_259_000_000, 24))),
+            ("26/11/21 00:56:59 INFO", &utc, Some((1_795_222_619_000_000_000, 17))),
+            ("2018-05-09 16:43:48 INFO", &utc, Some((1_525_884_228_000_000_000, 19))),
+            ("18:05:28.579 INFO", &utc, Some((65_128_579_000_000, 12))),
+            ("0:00:00 x", &east, None),
+            ("99:00:00", &utc, None),
+            ("2026-13-21 00:56:59", &utc, None),
+            ("9999-11-21 00:56:59", &utc, None),
+            ("12 é", &utc, None),
+            ("", &utc, None),
         ] {
             let expected = expected.map(|(nanos, len)| (UnixNanos(nanos), len));
             assert_eq!(leading(text, zone), expected, "{text}");
@@ -184,5 +155,6 @@ mod tests {
             assert_eq!(number(text).map(|time| time.0), nanos, "{text}");
         }
         assert!("+99:00".parse::<Zone>().is_err() && "Berlin".parse::<Zone>().is_err());
+        assert!("Europe/Berlin".parse::<Zone>().is_ok());
     }
 }

@@ -17,34 +17,41 @@
 use std::borrow::Cow;
 
 use super::ids::{is_span_id, is_trace_id};
-use super::time::{self, Zone};
+use super::stamp::{self, Form};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::{LogRecord, Severity};
 use astracer_model::value::Value;
 
-/// True if a line begins a record: a time in UTC with a fraction, and a level.
+/// True if a line begins a record: a time in UTC with a fraction, or the seconds since the program
+/// started, and a level.
 pub(super) fn is_head(line: &str) -> bool {
-    head(line).is_some()
+    // A thread in brackets and a process's number are of log4j's layouts.
+    head(line).is_some_and(|(_, rest)| {
+        !rest.trim_start().starts_with(|next: char| next == '[' || next.is_ascii_digit())
+    })
 }
 
-/// The time, the level and the text behind them.
-fn head(line: &str) -> Option<(astracer_model::UnixNanos, &str, &str)> {
+/// The level and the text behind it.
+fn head(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start_matches(' ');
-    let (time, len) = time::leading(line, Zone::default())?;
-    let stamp = &line[..len];
-    if !stamp.contains('T') || !stamp.contains('.') || !stamp.ends_with('Z') {
+    let stamp = stamp::at(line.as_bytes())?;
+    let text = &line[..stamp.len];
+    let is_utc =
+        stamp.form == Form::YearFirst && text.contains('T') && text.contains('.') && text.ends_with('Z');
+    let is_uptime = stamp.form == Form::Uptime && text.ends_with('s');
+    if !is_utc && !is_uptime {
         return None;
     }
-    let rest = line[len..].strip_prefix(' ')?.trim_start_matches(' ');
+    let rest = line[stamp.len..].strip_prefix(' ')?.trim_start_matches(' ');
     let (level, rest) = rest.split_once(' ')?;
-    matches!(level, "TRACE" | "DEBUG" | "INFO" | "WARN" | "ERROR").then_some((time, level, rest))
+    matches!(level, "TRACE" | "DEBUG" | "INFO" | "WARN" | "ERROR").then_some((level, rest))
 }
 
-/// The record of a text without colours, whose first line begins it. `None` if it does not.
+/// The record of a text without colours, whose first line begins it. `None` if it does not. The
+/// record's time is not set.
 pub(super) fn read(text: &str) -> Option<LogRecord<'_>> {
-    let (time, level, rest) = head(text)?;
+    let (level, rest) = head(text)?;
     let mut log = LogRecord {
-        time: Some(time),
         severity: Severity::from_word(level).unwrap_or_default(),
         severity_text: Cow::Borrowed(level),
         ..LogRecord::default()

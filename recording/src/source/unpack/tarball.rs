@@ -97,6 +97,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                     }
                     EntryType::Regular | EntryType::Continuous if !is_sparse => {
                         let mut content = Peek::new(Box::new(Member { archive, left: &mut left }));
+                        unpack.member_changed(header.mtime().ok());
                         unpack.stream(&mut content, &label, depth + 1);
                         if content.has_failed() {
                             // The reader has reported the error, and the rest of the archive cannot

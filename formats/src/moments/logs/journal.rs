@@ -1,0 +1,40 @@
+//! The export format of journald: a block of `KEY=value` lines for each record.
+//!
+//! A value with line ends is binary: the key alone on a line, the length of the value as 64 bits,
+//! and the value (systemd, "Journal Export Formats").
+
+use std::borrow::Cow;
+
+use super::json_lines::{Found, Shared};
+use astracer_model::value::Value;
+
+/// True if a line begins a block. Journald writes the cursor first.
+pub(super) fn is_head(line: &[u8]) -> bool {
+    line.starts_with(b"__CURSOR=")
+}
+
+/// Reads a block.
+pub(super) fn read<'t>(block: &'t [u8], shared: &Shared) -> Found<'t> {
+    let mut found = Found::new(shared);
+    let mut rest = block;
+    while !rest.is_empty() {
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or_default();
+        let (key, value) = match memchr::memchr(b'=', line) {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => {
+                let Some((len, behind)) = rest.split_first_chunk::<8>() else { continue };
+                let Ok(len) = usize::try_from(u64::from_le_bytes(*len)) else { continue };
+                let Some(value) = behind.get(..len) else { continue };
+                rest = behind.get(len + 1..).unwrap_or_default();
+                (line, value)
+            }
+        };
+        if !key.is_empty() && key != b"__CURSOR" {
+            let text = |bytes: &'t [u8]| -> Cow<'t, str> { String::from_utf8_lossy(bytes) };
+            found.member(text(key), Value::String(text(value)), true);
+        }
+    }
+    found
+}

@@ -1,0 +1,154 @@
+//! Records that are written in a drawn layout, with times in a drawn form, are read back. The times
+//! are written by jiff, and the readers of forms don't use it.
+
+use astracer_formats::{Limits, logs};
+use astracer_model::{LogRecord, UnixNanos};
+use jiff::Timestamp;
+use jiff::tz::Offset;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::collected::Collected;
+
+/// Forms of times by the letters of strftime, and their last digits in nanoseconds.
+const FORMS: &[(&str, u64)] = &[
+    ("%Y-%m-%d %H:%M:%S,%3f", 1_000_000),
+    ("%Y-%m-%dT%H:%M:%S.%9f%:z", 1),
+    ("%Y-%m-%d %H:%M:%S.%6f %z", 1_000),
+    ("%Y/%m/%d %H:%M:%S", 1_000_000_000),
+    ("%d/%b/%Y:%H:%M:%S %z", 1_000_000_000),
+    ("%d.%m.%Y %H:%M:%S.%3f", 1_000_000),
+    ("%m/%d/%Y %I:%M:%S %p", 1_000_000_000),
+    ("%a %b %e %H:%M:%S %Y", 1_000_000_000),
+    ("%a, %d %b %Y %H:%M:%S UTC", 1_000_000_000),
+    ("%Y%m%d %H:%M:%S.%3f", 1_000_000),
+    ("%G-W%V-%uT%H:%M:%S", 1_000_000_000),
+    ("%s", 1_000_000_000),
+    ("%s.%6f", 1_000),
+    ("%s%3f", 1_000_000),
+    ("%b %e %H:%M:%S", 1_000_000_000),
+    ("%m-%d %H:%M:%S.%3f", 1_000_000),
+    ("%H:%M:%S.%3f", 1_000_000),
+];
+/// Forms from here on lack the year or the date, which is the file's.
+const FIRST_PARTIAL: usize = 14;
+
+const LAYOUTS: &[&str] = &[
+    "TIME LEVEL [THREAD] LOGGER - MESSAGE",
+    "TIME [THREAD] LEVEL LOGGER - MESSAGE",
+    "TIME [THREAD] LEVEL LOGGER: MESSAGE",
+    "TIME LEVEL LOGGER: MESSAGE",
+    "TIME - LOGGER - LEVEL - MESSAGE",
+    "TIME|LEVEL|LOGGER|MESSAGE",
+    "TIME\tLEVEL\tLOGGER\tMESSAGE",
+    "[TIME] LEVEL MESSAGE (LOGGER)",
+    "LEVEL [THREAD] TIME a.java:7 - MESSAGE",
+    "TIME LEVEL MESSAGE",
+    "[LEVEL] TIME MESSAGE",
+    "TIME MESSAGE",
+];
+/// Layouts that need a whole time.
+const MEMBERS: &[&str] = &[
+    r#"{"time":"TIME","level":"LEVEL","logger":"LOGGER","thread":"THREAD","msg":"MESSAGE"}"#,
+    r#"{"a":{"b":[1]},"msg":"MESSAGE","log.level":"LEVEL","@timestamp":"TIME","log.logger":"LOGGER"}"#,
+    r#"time="TIME" level=LEVEL logger=LOGGER thread="THREAD" msg="MESSAGE""#,
+];
+const LEVELS: [&str; 5] = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"];
+const LOGGERS: [&str; 3] = ["a.b.C", "shop", "shop.orders.Order$Line"];
+const THREADS: [&str; 3] = ["main", "http-nio-8080-exec-1", "pool 1 thread 2"];
+const WORDS: [&str; 8] =
+    ["one", "3", "at 2020-01-02 03:04:05", "x=1", "ERROR", "[b]", "10.0.0.1:80", "\u{e9}"];
+const FURTHER: [&str; 4] = ["\tat a.b.C.d(C.java:7)", "caused by: it", "", "    {"];
+
+#[derive(Clone, Debug)]
+struct Drawn {
+    step: u64,
+    level: &'static str,
+    logger: &'static str,
+    thread: &'static str,
+    words: Vec<&'static str>,
+    further: Option<&'static str>,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let words = prop::collection::vec(select(&WORDS[..]), 0..5);
+    let further = prop::option::of(select(&FURTHER[..]));
+    (0..5_000_000_000_000u64, select(&LEVELS[..]), select(&LOGGERS[..]), select(&THREADS[..]), words, further)
+        .prop_map(|(step, level, logger, thread, words, further)| Drawn {
+            step,
+            level,
+            logger,
+            thread,
+            words,
+            further,
+        })
+}
+
+fn read(text: &str, changed: u64) -> (logs::Reading, Vec<LogRecord<'static>>) {
+    let options = logs::Options { changed: Some(UnixNanos(changed)), ..logs::Options::default() };
+    let format = logs::detect(text.as_bytes(), &options);
+    let Some(format) = format else { panic!("not recognised:\n{text}") };
+    let mut collected = Collected { wants_logs: true, ..Collected::default() };
+    let (file, limits) = ("f".into(), Limits::default());
+    let reading = logs::read(format, &mut text.as_bytes(), &file, &limits, &options, &mut collected);
+    assert_eq!(collected.problems, []);
+    collected.assert_places(text.as_bytes());
+    (reading, collected.logs)
+}
+
+proptest! {
+    #[test]
+    fn records_are_read_back(
+        (form, layout) in (0..FORMS.len()).prop_flat_map(|form| {
+            let layouts = if form < FIRST_PARTIAL { [LAYOUTS, MEMBERS].concat() } else { LAYOUTS.to_vec() };
+            (Just(form), select(layouts))
+        }),
+        // Seconds of ten digits, and days for which the zone below has the same year.
+        start in 1_000_000_000..2_900_000_000u64,
+        records in prop::collection::vec(drawn(), 1..30),
+    ) {
+        let (form, resolution) = FORMS[form];
+        let is_one_line = MEMBERS.contains(&layout);
+        let mut now = start * 1_000_000_000;
+        let (mut text, mut times, mut messages) = (String::new(), Vec::new(), Vec::new());
+        for record in &records {
+            now += record.step;
+            let time = Timestamp::from_nanosecond(i128::from(now)).expect("a time");
+            let zone = if form.ends_with("z") { Offset::constant(2) } else { Offset::UTC };
+            let time = time.to_zoned_datetime(zone.to_time_zone()).strftime(form).to_string();
+            let message = [&["sold"][..], &record.words].concat().join(" ");
+            let line = layout
+                .replace("TIME", &time)
+                .replace("LEVEL", record.level)
+                .replace("LOGGER", record.logger)
+                .replace("THREAD", record.thread)
+                .replace("MESSAGE", &message);
+            text.push_str(&line);
+            text.push('\n');
+            if let Some(further) = record.further {
+                text.push_str(further);
+                text.push('\n');
+            }
+            times.push(Some(UnixNanos(now - now % resolution)));
+            messages.push(message);
+        }
+        let (reading, logs) = read(&text, now);
+        prop_assert_eq!(reading.lines, text.lines().count() as u64, "lines of {} in\n{}", reading.layout, text);
+        prop_assert_eq!(logs.iter().map(|log| log.time).collect::<Vec<_>>(), times, "{}:\n{}", reading.layout, text);
+        for ((log, record), message) in logs.iter().zip(&records).zip(&messages) {
+            prop_assert_eq!(log.resolution, resolution);
+            prop_assert!(log.text().contains(&**message), "{}: {:?}\n{}", reading.layout, log, text);
+            let further = record.further.unwrap_or_default().trim_end();
+            prop_assert!(log.text().contains(further), "{}: {:?}\n{}", reading.layout, log, text);
+            if layout.contains("LEVEL") {
+                prop_assert_eq!(&log.severity_text, record.level, "{}:\n{}", reading.layout, text);
+            }
+            if layout.contains("LOGGER") || is_one_line {
+                prop_assert_eq!(&log.logger, record.logger, "{}:\n{}", reading.layout, text);
+            }
+            if layout.contains("THREAD") {
+                prop_assert_eq!(&log.thread, record.thread, "{}:\n{}", reading.layout, text);
+            }
+        }
+    }
+}
