@@ -31,6 +31,7 @@ impl<E> Foreign<E> {
 impl<E: SpanExporter> Destination for Foreign<E> {
     fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         let mut converter = lock(&self.converter);
+        converter.batch += 1;
         let batch = spans.iter().map(|span| converter.span_data(span)).collect();
         drop(converter);
         match futures_executor::block_on(self.exporter.export(batch)) {
@@ -63,7 +64,19 @@ struct Converter {
     scope: Option<(Arc<Scope>, InstrumentationScope)>,
     state: (String, TraceState),
     /// Names and short values, by their address: most of them are constants of the program.
-    texts: [[Option<Arc<str>>; 2]; TEXTS],
+    texts: [[Option<Known>; 2]; TEXTS],
+    /// The number of the batch that is being converted.
+    batch: u64,
+}
+
+/// A text of earlier spans.
+#[derive(Debug)]
+struct Known {
+    text: Arc<str>,
+    /// Its place when it was last compared, and the batch. Within a batch the spans' memory does
+    /// not change, so that the place alone identifies the text.
+    place: (usize, usize),
+    batch: u64,
 }
 
 const TEXTS: usize = 1 << TEXT_BITS;
@@ -72,7 +85,8 @@ const TEXT_BYTES_MAX: usize = 128;
 
 impl Default for Converter {
     fn default() -> Self {
-        Converter { scope: None, state: Default::default(), texts: [const { [None, None] }; TEXTS] }
+        let texts = [const { [None, None] }; TEXTS];
+        Converter { scope: None, state: Default::default(), texts, batch: 0 }
     }
 }
 
@@ -175,21 +189,36 @@ impl Converter {
         }
     }
 
+    #[inline]
     fn text(&mut self, text: &str) -> Arc<str> {
+        let place = (text.as_ptr().addr(), text.len());
         // Fibonacci hashing (Knuth, "The Art of Computer Programming", 6.4).
-        let place = (text.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - TEXT_BITS);
-        let [first, second] = &mut self.texts[place as usize % TEXTS];
-        for known in [&*first, &*second].into_iter().flatten() {
-            if **known == *text {
-                return known.clone();
+        let slot = (place.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - TEXT_BITS);
+        let slot = &mut self.texts[slot as usize % TEXTS];
+        for known in slot.iter().flatten() {
+            if known.place == place && known.batch == self.batch {
+                return known.text.clone();
             }
         }
-        let made = Arc::<str>::from(text);
-        if text.len() <= TEXT_BYTES_MAX {
-            *second = first.replace(made.clone());
-        }
-        made
+        compared(slot, text, place, self.batch)
     }
+}
+
+/// Finds a text by its content, or keeps it.
+#[inline(never)]
+fn compared(slot: &mut [Option<Known>; 2], text: &str, place: (usize, usize), batch: u64) -> Arc<str> {
+    for known in slot.iter_mut().flatten() {
+        if *known.text == *text {
+            (known.place, known.batch) = (place, batch);
+            return known.text.clone();
+        }
+    }
+    let made = Arc::<str>::from(text);
+    if text.len() <= TEXT_BYTES_MAX {
+        let [first, second] = slot;
+        *second = first.replace(Known { text: made.clone(), place, batch });
+    }
+    made
 }
 
 fn time(time: UnixNanos) -> SystemTime {
