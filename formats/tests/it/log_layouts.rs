@@ -152,3 +152,59 @@ proptest! {
         }
     }
 }
+
+/// Pieces of which hostile logs are made.
+const PIECES: [&[u8]; 24] = [
+    b"\n",
+    b"\n",
+    b"\n",
+    b"\r\n",
+    b" ",
+    b"2026-05-14 09:00:00",
+    b"2026-05-14T09:00:00.123456789+02:00",
+    b"May 14 09:00:00",
+    b"1778749200.5",
+    b"@4000000037c219bf2ef02e94",
+    b"[    5.123456]",
+    b"E0514 09:00:00.123456",
+    b"14/May/2026:09:00:00 +0200",
+    b"09:00:00",
+    b" stdout P ",
+    b" stderr F ",
+    b"web-1  | ",
+    b"<34>",
+    b"{\"time\":\"2026-05-14 09:00:00\",\"msg\":\"a\"}",
+    b"time=1778749200 level=info msg=\"a",
+    b"__CURSOR=a\nMESSAGE\n\x01\0\0\0\0\0\0\0a\n",
+    b" INFO [a] b.C: d\n",
+    b"\xff\xfe\0\xc3",
+    "\u{e9}\u{2028}\u{1f600}".as_bytes(),
+];
+
+proptest! {
+    /// No text ends the reading, and each of its lines is in a record.
+    #[test]
+    fn no_line_of_any_text_is_lost(
+        pieces in prop::collection::vec((select(&PIECES[..]), 0..60usize, any::<bool>()), 1..40),
+        noise in prop::collection::vec(any::<u8>(), 0..30),
+    ) {
+        let mut text = Vec::new();
+        for (piece, len, is_whole) in pieces {
+            text.extend_from_slice(&piece[..if is_whole { piece.len() } else { len.min(piece.len()) }]);
+        }
+        text.extend(noise);
+        let options = logs::Options { changed: Some(UnixNanos(1 << 60)), ..logs::Options::default() };
+        let format = logs::detect(&text, &options);
+        let Some(format) = format else { return Ok(()) };
+        let mut collected = Collected { wants_logs: true, ..Collected::default() };
+        let (file, limits) = ("f".into(), Limits::default());
+        let reading =
+            logs::read(format, &mut &*text, &file, &limits, &options, &mut collected);
+        // UTF-16 and lone carriage returns are converted first.
+        if !text.starts_with(b"\xff\xfe") && !text.starts_with(b"\xfe\xff") && text.contains(&b'\n') {
+            let feeds = text.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            prop_assert_eq!(reading.lines, feeds + u64::from(!text.ends_with(b"\n")), "{:?}", reading);
+            collected.assert_places(&text);
+        }
+    }
+}

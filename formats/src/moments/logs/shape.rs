@@ -159,7 +159,11 @@ impl Shape {
         let mut places: Vec<Vec<(usize, usize, Stamp)>> = Vec::new();
         for line in bodies {
             let found = stamps(line.as_bytes());
-            for &(_, words, stamp) in &found {
+            for (index, &(_, words, stamp)) in found.iter().enumerate() {
+                // A message may mention several times.
+                if found[..index].iter().any(|(.., earlier)| earlier.form == stamp.form) {
+                    continue;
+                }
                 match votes.iter_mut().find(|(form, ..)| *form == stamp.form) {
                     Some((_, count, sum)) => (*count, *sum) = (*count + 1, *sum + words),
                     None => votes.push((stamp.form, 1, words)),

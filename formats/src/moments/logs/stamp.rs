@@ -602,8 +602,8 @@ fn tai(text: &[u8]) -> Option<Stamp> {
     if text.get(25).is_some_and(u8::is_ascii_alphanumeric) {
         return None;
     }
-    let seconds = u64::from_str_radix(&digits[..16], 16).ok()?.checked_sub(1 << 62)?;
-    let nanos = u64::from_str_radix(&digits[16..], 16).ok().filter(|&nanos| nanos < SECOND)?;
+    let seconds = u64::from_str_radix(digits.get(..16)?, 16).ok()?.checked_sub(1 << 62)?;
+    let nanos = u64::from_str_radix(digits.get(16..)?, 16).ok().filter(|&nanos| nanos < SECOND)?;
     // Daemontools count from 1970 TAI, 10 seconds ahead of UTC, without leap seconds.
     let nanos = seconds.checked_sub(10)?.checked_mul(SECOND)?.checked_add(nanos)?;
     Some(Stamp { form: Form::Tai, day: Day::Epoch, nanos, offset: Some(0), resolution: 1, len: 25 })
