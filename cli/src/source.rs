@@ -1,11 +1,10 @@
 //! Arguments that commands share: which recordings to read, and how.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use astracer_formats as records;
 use astracer_formats::logs::{self, Given, Zone};
-use astracer_model::{Format, Limit, UnixNanos};
+use astracer_model::{Format, Limit};
 use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -185,7 +184,6 @@ pub(crate) struct LogReading {
 impl LogReading {
     /// As the options of the reader.
     pub(crate) fn options(&self) -> logs::Options {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         logs::Options {
             layouts: self
                 .layout
@@ -194,8 +192,8 @@ impl LogReading {
                 .cloned()
                 .collect(),
             zone: self.log_zone.clone().unwrap_or_default(),
-            // A stream is written until it is read.
-            changed: now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).map(UnixNanos),
+            // Each file's own.
+            changed: None,
             clock_pattern: None,
         }
     }
