@@ -239,10 +239,16 @@ fn log_records(
     events.rows.iter_mut().for_each(|row| row.text.0 += before);
     let mut files: Map<Arc<str>, u32> = Map::default();
     let mut records: Vec<LogRow> = Vec::with_capacity(recording.logs().len());
+    let (mut of_traces, mut elsewhere) = (0, 0);
     for log in recording.logs() {
         let place = log.place();
         let number = files.entry(place.file).or_insert_with_key(|file| events.file_number(file));
         let (trace, span) = log.ids();
+        if span == SpanId::ZERO {
+            let is_here = log.trace().is_some();
+            of_traces += u64::from(is_here);
+            elsewhere += u64::from(!is_here && trace != TraceId::ZERO);
+        }
         let ids = (events.ids.len() as u32, u16::from(span != SpanId::ZERO));
         events.ids.extend((span != SpanId::ZERO).then_some((trace, span)));
         let host = recording.hosts().name(log.origin().host);
@@ -266,6 +272,15 @@ fn log_records(
         }
     }
     let mut found = written::join(events, &mut records, written, paths);
+    found.traces = of_traces;
+    if recording.traces().len() > 0 {
+        let stated = recording.logs_stated();
+        let reasons = [
+            ("log records that state no trace", stated.none),
+            ("log records whose trace is not here", elsewhere),
+        ];
+        found.unjoined.extend(reasons.into_iter().filter(|&(_, number)| number > 0));
+    }
     let known = Known::new(events);
     events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
     for record in &records {

@@ -47,6 +47,8 @@ pub struct Joins {
     pub write: u64,
     /// Log records that follow the start of their span, by its ids.
     pub ids: u64,
+    /// Log records of a trace that name none of its spans, which orders nothing.
+    pub traces: u64,
     /// Spans whose ids a message carries.
     pub bytes: u64,
     /// Spans and log records on the line of a thread that other files tell of.

@@ -21,6 +21,7 @@ mod intake;
 mod join;
 mod labels;
 mod logs;
+mod mentions;
 mod nodes;
 mod numbers;
 mod one_id;
@@ -39,7 +40,7 @@ use origins::Origins;
 use points::Points;
 
 pub use intake::{Intake, Keep, Skipped};
-pub use logs::LogView;
+pub use logs::{LogView, Stated};
 pub use origins::Origin;
 pub use points::{CLASS, EventView, KeepPoints, SCOPE, Wants};
 pub use view::{SpanView, TraceView};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
+use super::mentions::Mentions;
 use super::numbers::Numbers;
 use super::origins::Origins;
 use super::view::{SpanView, TraceView};
@@ -48,6 +49,9 @@ pub(super) struct Logs {
     pub(super) rows: Vec<LogRow>,
     /// The ids of each row, until the rows are joined.
     ids: Vec<(TraceId, SpanId)>,
+    /// Further numbers of each row that may be ids, until the rows are joined.
+    mentions: Mentions,
+    stated: Stated,
     /// Events, and the numbers of events.
     pub(super) names: Interner,
     values: Vec<(Symbol, f64)>,
@@ -65,6 +69,15 @@ pub(super) struct Logs {
     texts: Vec<u8>,
     details: Vec<Detail>,
     threads: Interner,
+}
+
+/// Log records that belong to no trace of the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// Records that state no trace.
+    pub none: u64,
+    /// Records that state a trace that is not in the recording.
+    pub elsewhere: u64,
 }
 
 /// The parts of a record that only [`super::Keep::records`] keeps.
@@ -158,7 +171,9 @@ impl Logs {
             byte: record.place.byte,
             severity: log.severity,
         });
-        self.ids.push((log.trace_id, log.span_id));
+        let ids = (log.trace_id, log.span_id);
+        self.mentions.add(record.bytes, ids);
+        self.ids.push(ids);
         Ok(())
     }
 
@@ -203,8 +218,9 @@ pub(super) fn join(recording: &mut Recording, pulse: &mut Pulse<'_>) {
         false => order.iter().map(|&index| logs.details[index as usize]).collect(),
     };
     let ids = std::mem::take(&mut logs.ids);
+    let mentions = std::mem::take(&mut logs.mentions);
     number(logs);
-    find_spans(recording, pulse, |at| ids[order[at] as usize].1);
+    find_spans(recording, pulse, |at| (ids[order[at] as usize].1, mentions.of(order[at] as usize)));
     name_services(recording);
     let logs = &mut recording.logs;
     let ends =
@@ -234,8 +250,12 @@ fn number(logs: &mut Logs) {
     logs.examples = examples;
 }
 
-/// Finds the span of each row, whose trace is known.
-fn find_spans(recording: &mut Recording, pulse: &mut Pulse<'_>, span_id: impl Fn(usize) -> SpanId) {
+/// Finds the span of each row, whose trace is known: the one that it states, or else mentions.
+fn find_spans<'m>(
+    recording: &mut Recording,
+    pulse: &mut Pulse<'_>,
+    ids: impl Fn(usize) -> (SpanId, &'m [u128]),
+) {
     let mut by_id: Vec<(SpanId, u32)> = Vec::new();
     let mut current = NONE;
     for at in 0..recording.logs.rows.len() {
@@ -252,12 +272,17 @@ fn find_spans(recording: &mut Recording, pulse: &mut Pulse<'_>, span_id: impl Fn
             by_id.sort_unstable();
             pulse.stopped_after(members.len());
         }
-        let id = span_id(at);
-        let found = by_id.partition_point(|&(known, _)| known < id);
-        if let Some(&(known, index)) = by_id.get(found)
-            && known == id
-        {
+        let (stated, mentioned) = ids(at);
+        let mentioned = mentioned.iter().filter_map(|&number| u64::try_from(number).ok()).map(SpanId);
+        let found = std::iter::once(stated).chain(mentioned).find_map(|id| {
+            let found = by_id.partition_point(|&(known, _)| known < id);
+            by_id.get(found).filter(|&&(known, _)| known == id)
+        });
+        if let Some(&(id, index)) = found {
             recording.logs.rows[at].span = index;
+            if let Some(detail) = recording.logs.details.get_mut(at) {
+                detail.ids.1 = id;
+            }
         }
         if pulse.stopped() {
             return;
@@ -337,6 +362,11 @@ impl<'r> LogView<'r> {
         (self.row.span != NONE).then(|| self.recording.span(self.row.span))
     }
 
+    /// The trace of the record, if it is in the recording.
+    pub fn trace(self) -> Option<TraceView<'r>> {
+        self.recording.trace(self.row.trace as usize).filter(|_| self.row.trace != NONE)
+    }
+
     /// The record's text as written, and with [`super::Keep::records`] only.
     pub fn text(self) -> &'r str {
         let Some(Detail { text: (first, len), .. }) = self.detail() else { return "" };
@@ -361,8 +391,8 @@ impl<'r> LogView<'r> {
         self.detail().map_or(Origin::UNKNOWN, |detail| self.recording.origins.get(detail.origin))
     }
 
-    /// The ids that the record states; zero if it states none, and without
-    /// [`super::Keep::records`].
+    /// The ids that the record states, or mentions if they are in the recording; zero if it states
+    /// none, and without [`super::Keep::records`].
     pub fn ids(self) -> (TraceId, SpanId) {
         self.detail().map_or((TraceId::ZERO, SpanId::ZERO), |detail| detail.ids)
     }
@@ -413,6 +443,11 @@ impl Recording {
         range.map(|at| LogView { recording: self, row: &self.logs.rows[at], at })
     }
 
+    /// The numbers of log records that belong to no trace of the recording.
+    pub fn logs_stated(&self) -> Stated {
+        self.logs.stated
+    }
+
     /// The names of the records' events, and of the numbers that they state.
     pub fn log_names(&self) -> &Interner {
         &self.logs.names
@@ -430,8 +465,8 @@ impl Recording {
     }
 }
 
-/// Finds the trace of each record; a record whose id has 64 bits belongs to the trace whose id ends
-/// in them, if that is only one.
+/// Finds the trace of each record, by the id that it states or else by one that it mentions. An id
+/// of 64 bits is that of the trace whose id ends in them, if that is only one.
 fn find_traces(recording: &mut Recording, pulse: &mut Pulse<'_>) {
     let mut by_id: HashMap<TraceId, u32, RandomState> = HashMap::default();
     let mut by_half: HashMap<u64, u32, RandomState> = HashMap::default();
@@ -439,11 +474,22 @@ fn find_traces(recording: &mut Recording, pulse: &mut Pulse<'_>) {
         by_id.insert(trace.id, position);
         by_half.entry(trace.id.0 as u64).and_modify(|found| *found = NONE).or_insert(position);
     }
+    let position = |number: u128| {
+        let half = u64::try_from(number).ok().filter(|&half| half != 0);
+        let found = by_id.get(&TraceId(number)).or_else(|| by_half.get(&half?)).copied();
+        found.filter(|&position| position != NONE)
+    };
     let logs = &mut recording.logs;
-    for (row, (trace, _)) in logs.rows.iter_mut().zip(&logs.ids) {
-        let half = u64::try_from(trace.0).ok().filter(|&half| half != 0);
-        let found = by_id.get(trace).or_else(|| by_half.get(&half?));
-        row.trace = found.copied().unwrap_or(NONE);
+    for (at, (row, (trace, _))) in logs.rows.iter_mut().zip(&logs.ids).enumerate() {
+        let mentioned = || logs.mentions.of(at).iter().find_map(|&number| position(number));
+        let found = position(trace.0).or_else(mentioned);
+        row.trace = found.unwrap_or(NONE);
+        match (found, logs.details.get_mut(at)) {
+            (Some(found), Some(detail)) => detail.ids.0 = recording.traces[found as usize].id,
+            (Some(_), None) => {}
+            (None, _) if *trace == TraceId::ZERO => logs.stated.none += 1,
+            (None, _) => logs.stated.elsewhere += 1,
+        }
         if pulse.stopped() {
             return;
         }

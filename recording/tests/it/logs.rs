@@ -1,7 +1,7 @@
 use std::fs;
 
 use astracer_model::SpanId;
-use astracer_recording::recording::{Intake, Keep, LogView, Recording};
+use astracer_recording::recording::{Intake, Keep, LogView, Recording, Stated};
 use astracer_recording::source;
 use tempfile::TempDir;
 
@@ -56,6 +56,32 @@ fn records_are_joined_to_their_traces_and_spans() {
     assert_eq!(rest, ["10 other log no trace: 0 []"]);
     let seats = recording.log_names().find("log a.C#9").unwrap();
     assert_eq!(recording.log_example(seats), "got 6 seats");
+}
+
+/// Records mention the ids of the spans in every form that loggers write, under no known name.
+#[test]
+fn records_are_joined_by_the_shape_of_ids() {
+    let spans = "TraceID,SpanID,ParentID,PodName,OperationName,StartTimeUnixNano,EndTimeUnixNano,Duration\n\
+                 1a1afe878b33e968617959ce3f1f65a8,3fd4235992edcf45,root,shop-x-y,GET,100,900,\n";
+    // The low half of the trace and the span in decimal: 0x617959ce3f1f65a8, 0x3fd4235992edcf45.
+    for (mention, has_span) in [
+        ("x=1A1AFE878B33E968617959CE3F1F65A8/3fd4235992edcf45", true),
+        ("00-1a1afe878b33e968617959ce3f1f65a8-3fd4235992edcf45-01", true),
+        ("1a1afe87-8b33-e968-6179-59ce3f1f65a8 0x3fd4235992edcf45", true),
+        ("[shop,617959ce3f1f65a8]", false),
+        ("dd=7023743836218156456 4599339987076239173", true),
+        ("projects/p/traces/1a1afe878b33e968617959ce3f1f65a8", false),
+    ] {
+        let log = format!(
+            "2026-05-14 09:00:00 INFO {mention} sold\n2026-05-14 09:00:01 INFO trace_id={:032x} other\n2026-05-14 09:00:02 INFO none\n",
+            7
+        );
+        let recording = read(&[("a.log", &log), ("b.csv", spans)], logs());
+        let trace = recording.traces().next().unwrap();
+        let found: Vec<_> = trace.logs().map(|log| log.span().map(|span| span.id())).collect();
+        assert_eq!(found, [has_span.then_some(SpanId(0x3fd4235992edcf45))], "{mention}");
+        assert_eq!(recording.logs_stated(), Stated { none: 1, elsewhere: 1 }, "{mention}");
+    }
 }
 
 #[test]

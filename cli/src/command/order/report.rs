@@ -193,6 +193,7 @@ fn joined(joins: &Joins) -> String {
     let lines = [
         (joins.write, "log records to the calls that wrote them".to_owned()),
         (joins.ids, "log records to their spans, by ids".to_owned()),
+        (joins.traces, "log records to their traces, by ids (this orders nothing)".to_owned()),
         (joins.bytes, calls),
         (joins.thread, "spans and records to their threads (this orders nothing)".to_owned()),
         (joins.process, "spans to their processes only (this orders nothing)".to_owned()),
