@@ -89,7 +89,7 @@ pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> boo
         outside: part.outside + part.graph.outside(),
         clocks,
         unmatched: asker.unmatched(),
-        unknown_fields: asker.unknown_fields(),
+        unknown_fields: unknown_fields(recording, question.plan, &[]),
     })
 }
 
@@ -260,27 +260,35 @@ impl<'q, 'r> Asker<'q, 'r> {
         Some(())
     }
 
-    fn unknown_fields(&self) -> Vec<String> {
-        let found = self.recording.fields_found();
-        let found: Vec<&str> =
-            self.recording.field_keys().zip(found).filter(|(_, found)| *found).map(|(key, _)| key).collect();
-        let variables = self.question.plan.variables().iter().filter(|known| known.builtin().is_none());
-        variables.map(|known| known.name()).filter(|name| !found.contains(name)).map(str::to_owned).collect()
-    }
-
     fn unmatched(&self) -> Vec<(String, Option<String>)> {
         let mut names: Vec<&str> =
             self.recording.names().names().chain(self.recording.event_names().names()).collect();
         names.extend(self.classes.values().map(|(name, _)| &**name));
         names.sort_unstable();
         names.dedup();
-        let unmatched = self.question.plan.unmatched(&names).into_iter();
-        unmatched.map(|(point, near)| (point, near.map(str::to_owned))).collect()
+        unmatched(self.question.plan, &names)
     }
 }
 
+/// The tracepoints of a query that match none of these names, each with a name that was perhaps
+/// meant.
+pub(crate) fn unmatched(plan: &Plan, names: &[&str]) -> Vec<(String, Option<String>)> {
+    let unmatched = plan.unmatched(names).into_iter();
+    unmatched.map(|(point, near)| (point, near.map(str::to_owned))).collect()
+}
+
+/// The variables of a query that are neither built in, nor among `others`, nor a field of any
+/// point.
+pub(crate) fn unknown_fields(recording: &Recording, plan: &Plan, others: &[&str]) -> Vec<String> {
+    let found = recording.fields_found();
+    let found = recording.field_keys().zip(found).filter(|(_, found)| *found).map(|(key, _)| key);
+    let found: Vec<&str> = found.chain(others.iter().copied()).collect();
+    let variables = plan.variables().iter().filter(|known| known.builtin().is_none());
+    variables.map(|known| known.name()).filter(|name| !found.contains(name)).map(str::to_owned).collect()
+}
+
 /// A trace's id with as many digits as it was probably written with.
-fn trace_id(trace: TraceView<'_>) -> String {
+pub(crate) fn trace_id(trace: TraceView<'_>) -> String {
     let id = trace.id();
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }

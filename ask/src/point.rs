@@ -40,6 +40,15 @@ impl Columns {
     }
 }
 
+impl Columns {
+    /// The field of a variable's name in a set of fields.
+    pub(super) fn own(&self, recording: &Recording, fields: Symbol, variable: &Variable) -> Option<&Value> {
+        let (own, _) = self.places.get(variable.index())?;
+        let symbol = recording.field_symbols(fields).get((*own)?).copied().flatten()?;
+        self.values.get(symbol.index())
+    }
+}
+
 /// One point, for the advice of a query.
 pub(super) struct Recorded<'c, 'r> {
     pub(super) columns: &'c Columns,

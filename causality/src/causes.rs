@@ -7,11 +7,12 @@ use astracer_recording::stop::Pulse;
 use crate::clocks::{self, Bounds, HostClock};
 use crate::constraints;
 use crate::edge::{Edge, EdgeKind, Found, Unmatched};
+use crate::flow::{Flow, Graph};
 use crate::intake::Collected;
 use crate::placing::event_number;
 use crate::points::{Events, NONE, Row};
 use crate::rules::{Asked, Options, TraceGraph};
-use crate::shifts::{self, Shifts};
+use crate::shifts::{self, Shifts, SpanClock};
 use crate::spot::Spot;
 use astracer_model::event::EventKind;
 
@@ -57,6 +58,8 @@ pub struct Causes {
     pub host_clocks: Vec<HostClock>,
     /// The recorded time of each point, less what its host's clock runs ahead.
     pub aligned_times: Vec<u64>,
+    /// The corrections of spans' times.
+    pub shifts: Shifts,
     /// Calls to another host whose span lies outside its caller's, although the caller waited.
     pub outside: u64,
 }
@@ -85,8 +88,39 @@ impl Causes {
         let outside = spans.edges(&recording, &shifts, clocking.rules, &mut edges, &mut junctions, pulse)?;
         edges.sort_unstable_by_key(|edge| (edge.kind, edge.after, edge.before));
         edges.dedup();
-        let causes = Self { events, edges, unmatched, junctions, host_clocks, aligned_times, outside };
+        let causes =
+            Self { events, edges, unmatched, junctions, host_clocks, aligned_times, shifts, outside };
         Some((causes, recording))
+    }
+}
+
+impl Causes {
+    /// The clocks that were compared with another.
+    pub fn clocks(&self) -> Vec<SpanClock> {
+        let names = self.events.hosts();
+        let compared = names.iter().zip(&self.host_clocks).filter(|(_, clock)| clock.messages != (0, 0));
+        let named = |(name, clock): (&String, &HostClock)| SpanClock {
+            name: name.clone(),
+            reference: names[clock.reference as usize].clone(),
+            clock: clock.clone(),
+        };
+        compared.map(named).collect()
+    }
+
+    /// Visits all points along the edges, each with the bag of all that happened before it. Returns
+    /// the number of cycles, each of which is opened at its earliest point; `None` if the pulse
+    /// stopped the work.
+    pub fn walk(&self, flow: &mut impl Flow<u32>, pulse: &mut Pulse<'_>) -> Option<u64> {
+        let mut graph = Graph::default();
+        for (at, &time) in (0u32..).zip(&self.aligned_times) {
+            graph.node(at, time);
+            graph.set_point(at, at);
+        }
+        for junction in &self.junctions {
+            graph.node(junction.start, junction.time);
+        }
+        self.edges.iter().for_each(|edge| graph.edge(edge.before, edge.after, edge.kind));
+        graph.walk(flow, pulse)
     }
 }
 

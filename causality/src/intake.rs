@@ -44,6 +44,7 @@ pub struct Intake<'i> {
     channels: Map<Channel<'static>, u32>,
     skipped: Vec<(Arc<str>, String)>,
     left_out: BTreeMap<&'static str, u64>,
+    wants_logs: bool,
 }
 
 /// A recording with the events of its threads.
@@ -89,7 +90,7 @@ impl<'i> Intake<'i> {
     pub fn of(recording: recording::Intake<'i>) -> Self {
         Self {
             recording,
-            events: Events::default(),
+            events: Events::new(),
             host: String::new(),
             origins: Vec::new(),
             is_repeated: false,
@@ -100,7 +101,21 @@ impl<'i> Intake<'i> {
             channels: Map::default(),
             skipped: Vec::new(),
             left_out: BTreeMap::new(),
+            wants_logs: true,
         }
+    }
+
+    /// Skips files of logs.
+    #[must_use]
+    pub fn without_logs(mut self) -> Self {
+        self.wants_logs = false;
+        self
+    }
+
+    /// The recording alone, if no log record and no event was read.
+    pub fn spans_only(self) -> Result<Recording, Self> {
+        let is_alone = self.events.rows.is_empty() && !self.recording.has_logs();
+        if is_alone { Ok(self.recording.finish()) } else { Err(self) }
     }
 
     /// Lets `stop` end the reading.
@@ -240,7 +255,7 @@ fn log_records(
     let mut files: Map<Arc<str>, u32> = Map::default();
     let mut records: Vec<LogRow> = Vec::with_capacity(recording.logs().len());
     let (mut of_traces, mut elsewhere) = (0, 0);
-    for log in recording.logs() {
+    for (number_of_log, log) in (0..).zip(recording.logs()) {
         let place = log.place();
         let number = files.entry(place.file).or_insert_with_key(|file| events.file_number(file));
         let (trace, span) = log.ids();
@@ -259,6 +274,7 @@ fn log_records(
             text: log.text_place(),
             thread: log.thread().into(),
             host: host.into(),
+            log: number_of_log,
             ids,
         });
     }
@@ -292,7 +308,7 @@ fn log_records(
         let mut row = Row::new(EventKind::Log, record.time, &mut events.texts, "");
         row.text = record.text;
         (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
-        row.ids = record.ids;
+        (row.ids, row.log) = (record.ids, record.log);
         row.thread = threads.thread(events, &format!("{name}@{host}"), process, host, &file);
         row.chain = row.thread;
         // On the line of a traced thread it is drawn, but not ordered by it.
@@ -411,7 +427,7 @@ impl Sink for Intake<'_> {
     }
 
     fn wants_logs(&self) -> bool {
-        true
+        self.wants_logs
     }
 
     fn log_file(&mut self, file: &Arc<str>, format: LogFormat) {
@@ -432,6 +448,7 @@ impl Sink for Intake<'_> {
         }
         let mut row = Row::new(event.kind, event.time.0, &mut self.events.texts, &event.text);
         row.id = event.id.unwrap_or(0);
+        row.call = self.events.calls.intern(&event.call);
         row.file = Intake::file(self, &record.place.file);
         (row.line, row.sequence, row.bytes) = (record.place.line, event.sequence, event.bytes);
         let origin = self.origins[row.file as usize].clone();
@@ -492,6 +509,7 @@ impl Sink for Intake<'_> {
     }
 
     fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.recording.skipped(file, reason);
         self.skipped.push((Arc::clone(file), reason.to_owned()));
     }
 

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use astracer_model::event::{Channel, EventKind};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::SpanKind;
+use astracer_recording::intern::{Interner, Symbol};
+
+use crate::threads::LOCAL;
+use crate::{placing, shifts};
 
 /// No thread, channel or file.
 pub const NONE: u32 = u32::MAX;
@@ -35,6 +39,11 @@ pub struct Row {
     pub channel: u32,
     /// The bytes of a message.
     pub bytes: u64,
+    /// The system call, in [`Events::calls`]; the first name is empty and stands for none.
+    pub call: Symbol,
+    /// The number of a log record among [`Recording::logs`](astracer_recording::Recording::logs);
+    /// else [`NONE`].
+    pub log: u32,
     /// The file of a log record that was joined to the call that wrote it; else [`NONE`].
     pub log_file: u32,
     /// The record's line in that file.
@@ -123,6 +132,7 @@ pub struct Events {
     /// into another.
     pub(crate) span_of_index: Vec<u32>,
     pub(crate) channels: Vec<Channel<'static>>,
+    pub(crate) calls: Interner,
     pub(crate) files: Vec<Arc<str>>,
     pub(crate) texts: Vec<u8>,
     pub(crate) spans: Vec<SpanRow>,
@@ -152,6 +162,8 @@ impl Row {
             child: NONE,
             channel: NONE,
             bytes: 0,
+            call: Symbol(0),
+            log: NONE,
             log_file: NONE,
             log_line: 0,
             span: NONE,
@@ -165,6 +177,13 @@ impl Row {
 }
 
 impl Events {
+    pub(crate) fn new() -> Self {
+        let mut events = Self::default();
+        // The symbol of no call is 0.
+        events.calls.intern("");
+        events
+    }
+
     /// The number of events.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -209,6 +228,11 @@ impl Events {
         &self.hosts
     }
 
+    /// The names of system calls.
+    pub fn calls(&self) -> &Interner {
+        &self.calls
+    }
+
     /// The directions of connections.
     pub fn channels(&self) -> &[Channel<'static>] {
         &self.channels
@@ -251,6 +275,26 @@ impl Events {
     /// The process of an event.
     pub fn process(&self, row: &Row) -> &Process {
         &self.processes[self.thread(row).process as usize]
+    }
+
+    /// False if the host of a point is a name for an unknown one.
+    pub fn is_host_known(&self, row: &Row) -> bool {
+        let host = self.host(row);
+        host != LOCAL && !shifts::is_unknown(host)
+    }
+
+    /// The number of an event of a span among its span's.
+    pub fn event_number(&self, row: &Row) -> u32 {
+        placing::event_number(row) as u32
+    }
+
+    /// The index in the recording of each of [`Self::spans`]; `None` for those of event files.
+    pub fn span_indices(&self) -> Vec<Option<u32>> {
+        let mut indices = vec![None; self.spans.len()];
+        for (index, &span) in (0..).zip(&self.span_of_index).filter(|&(_, &span)| span != NONE) {
+            indices[span as usize] = Some(index);
+        }
+        indices
     }
 
     /// The host of an event.

@@ -115,6 +115,11 @@ pub(crate) fn unknown(service: &str) -> String {
     if service.is_empty() { "unknown".to_owned() } else { format!("unknown ({service})") }
 }
 
+/// True for a name that [`unknown`] made.
+pub(crate) fn is_unknown(host: &str) -> bool {
+    host == "unknown" || host.starts_with("unknown (")
+}
+
 /// The bounds that a span gives if its parent is on another host and waited for it.
 pub(crate) fn call<'r>(span: SpanView<'r>, host: impl Fn(SpanView<'r>) -> u32, bounds: &mut Bounds) {
     let Some(parent) = span.parent().filter(|_| !span.follows()) else { return };

@@ -28,6 +28,8 @@ pub(crate) struct LogRow {
     pub(crate) text: (u64, u32),
     pub(crate) thread: Box<str>,
     pub(crate) host: Box<str>,
+    /// Its number among the recording's log records.
+    pub(crate) log: u32,
     /// The ids of its span: the first, and their number.
     pub(crate) ids: (u32, u16),
 }
@@ -161,7 +163,7 @@ fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mu
             let mut own = row;
             (own.text, own.log_file, own.log_line, own.channel) =
                 (record.text, record.file, record.line, NONE);
-            own.ids = record.ids;
+            (own.ids, own.log) = (record.ids, record.log);
             if number == 0 {
                 events.rows[write.row as usize] = own;
             } else {

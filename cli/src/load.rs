@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use astracer_causality::intake as causality;
 use astracer_formats::detect::OTHER_SIGNALS;
 use astracer_formats::logs;
-use astracer_model::{Format, ProblemKind, Problems, Span, TraceId};
+use astracer_model::{Format, ProblemKind, Problems, Sink, Span, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, EventFileSummary, FileSummary, LogFileSummary};
@@ -88,19 +89,7 @@ pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
 /// Reads a workload with the parts of spans that `keep` asks for, beside their times and names. A
 /// signal ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
-    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs::Options::default(), None, stop))
-}
-
-/// As [`load_keeping`], with a look at each span as it is read.
-pub(crate) fn load_watching(
-    args: &Source,
-    keep: Keep,
-    watch: Box<Watch<'_>>,
-    stop: Stop<'_>,
-) -> Result<Loaded, Failure> {
-    interrupt::answer_at_once_while_reading(stop, || {
-        read(args, keep, logs::Options::default(), Some(watch), stop)
-    })
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs::Options::default(), stop))
 }
 
 /// As [`load_keeping`], for commands that read logs too.
@@ -110,25 +99,87 @@ pub(crate) fn load_with_logs(
     logs: &LogReading,
     stop: Stop<'_>,
 ) -> Result<Loaded, Failure> {
-    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs.options(), None, stop))
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs.options(), stop))
 }
 
 /// Reads another workload after something was found, so a signal must not end the process.
 pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
     let keep = Keep { labels: labels.to_vec(), ..Keep::default() };
-    read(args, keep, logs::Options::default(), None, stop)
+    read(args, keep, logs::Options::default(), stop)
 }
 
 /// Sees each span with its name and format; see [`Intake::watch_with`].
 pub(crate) type Watch<'w> = dyn FnMut(&Span<'_>, &str, Option<Format>) + 'w;
 
-fn read(
+fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Result<Loaded, Failure> {
+    args.check()?;
+    let folding = RefCell::new(NameFolding::new(args.template()));
+    let progress = Progress::reading(&args.paths);
+    let mut intake = Intake::new(keep)
+        .examples(EXAMPLES)
+        .stop_when(|| stop.is_asked())
+        .progress_to(|bytes| progress.inc(bytes));
+    if args.naming.folds() {
+        intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
+    }
+    let files = read_paths(args, logs, stop, &mut intake)?;
+    progress.finish();
+    let recording = intake.finish();
+    // If reading or joining was stopped, the recording has no traces.
+    if stop.is_asked() {
+        return Err(Failure::Interrupted);
+    }
+    let folded_names = args.naming.folds().then(|| folding.borrow().folded());
+    let (skipped, skipped_count) = recording.skipped();
+    let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
+    input.check(args.reading.bounds.strict, recording.trace_count() == 0)?;
+    Ok(Loaded { recording, input })
+}
+
+fn read_paths(
+    args: &Source,
+    logs: logs::Options,
+    stop: Stop<'_>,
+    sink: &mut dyn Sink,
+) -> Result<Vec<File>, Failure> {
+    let options = source::Options { logs, ..args.reading.options() };
+    let mut files = Vec::new();
+    for path in &args.paths {
+        let asked = || stop.is_asked();
+        let summary = source::read_waiting(path, &options, &asked, sink)
+            .map_err(|error| Failure::Job(error.to_string()))?;
+        files.extend(summary.files.iter().map(File::new));
+        files.extend(summary.log_files.iter().map(File::of_logs));
+        files.extend(summary.event_files.iter().map(File::of_events));
+    }
+    Ok(files)
+}
+
+/// A recording of spans alone, or with log records and system calls.
+pub(crate) enum Causal {
+    Spans(Box<Recording>),
+    All(Box<causality::Collected>),
+}
+
+/// Reads a workload with its system calls and, if `with_logs`, its log records. A signal ends the
+/// process.
+pub(crate) fn load_causes(
     args: &Source,
     keep: Keep,
-    logs: logs::Options,
+    with_logs: bool,
     watch: Option<Box<Watch<'_>>>,
     stop: Stop<'_>,
-) -> Result<Loaded, Failure> {
+) -> Result<(Causal, Input), Failure> {
+    interrupt::answer_at_once_while_reading(stop, || read_causes(args, keep, with_logs, watch, stop))
+}
+
+fn read_causes(
+    args: &Source,
+    keep: Keep,
+    with_logs: bool,
+    watch: Option<Box<Watch<'_>>>,
+    stop: Stop<'_>,
+) -> Result<(Causal, Input), Failure> {
     args.check()?;
     let folding = RefCell::new(NameFolding::new(args.template()));
     let progress = Progress::reading(&args.paths);
@@ -142,26 +193,26 @@ fn read(
     if let Some(watch) = watch {
         intake = intake.watch_with(watch);
     }
-    let options = source::Options { logs, ..args.reading.options() };
-    let mut files = Vec::new();
-    for path in &args.paths {
-        let asked = || stop.is_asked();
-        let summary = source::read_waiting(path, &options, &asked, &mut intake)
-            .map_err(|error| Failure::Job(error.to_string()))?;
-        files.extend(summary.files.iter().map(File::new));
-        files.extend(summary.log_files.iter().map(File::of_logs));
-    }
+    let intake = causality::Intake::of(intake);
+    let mut intake = if with_logs { intake } else { intake.without_logs() };
+    let files = read_paths(args, logs::Options::default(), stop, &mut intake)?;
     progress.finish();
-    let recording = intake.finish();
-    // If reading or joining was stopped, the recording has no traces.
+    let found = match intake.spans_only() {
+        Ok(recording) => Causal::Spans(Box::new(recording)),
+        Err(intake) => Causal::All(Box::new(intake.finish())),
+    };
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
     let folded_names = args.naming.folds().then(|| folding.borrow().folded());
+    let (recording, is_empty) = match &found {
+        Causal::Spans(recording) => (&**recording, recording.trace_count() == 0),
+        Causal::All(collected) => (&collected.recording, collected.events.is_empty()),
+    };
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
-    input.check(args.reading.bounds.strict, recording.trace_count() == 0)?;
-    Ok(Loaded { recording, input })
+    input.check(args.reading.bounds.strict, is_empty)?;
+    Ok((found, input))
 }
 
 /// Fails early, before other work, if a recording cannot be opened or holds no traces.
@@ -232,6 +283,19 @@ impl File {
     }
 }
 
+impl File {
+    fn of_events(summary: &EventFileSummary) -> Self {
+        Self {
+            name: summary.name.to_string(),
+            format: summary.format.name(),
+            expanded_bytes: summary.expanded_bytes,
+            spans: 0,
+            log_records: None,
+            events: Some(summary.events),
+        }
+    }
+}
+
 impl Input {
     fn new(
         paths: &[PathBuf],
@@ -291,14 +355,7 @@ impl Input {
         problems: &Problems,
         skipped: &[(Arc<str>, String)],
     ) -> Self {
-        let files = files.iter().map(|summary| File {
-            name: summary.name.to_string(),
-            format: summary.format.name(),
-            expanded_bytes: summary.expanded_bytes,
-            spans: 0,
-            log_records: None,
-            events: Some(summary.events),
-        });
+        let files = files.iter().map(File::of_events);
         let files = files.chain(log_files.iter().map(File::of_logs)).chain(span_files.iter().map(File::new));
         let mut input = Self::new(paths, files.collect(), problems, &[], skipped.len() as u64, None);
         let shown = skipped.iter().take(SKIPPED_SHOWN);

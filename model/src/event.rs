@@ -110,6 +110,8 @@ pub struct Event<'a> {
     /// The connection of a message, a connect or an accept, in the direction of its bytes: from the
     /// client for the latter two.
     pub channel: Option<Channel<'a>>,
+    /// The system call, such as `sendto`; empty if the file states none.
+    pub call: Cow<'a, str>,
     /// The bytes of a message.
     pub bytes: u64,
     /// The first of these bytes, as far as they were recorded.
@@ -137,6 +139,7 @@ impl<'a> Event<'a> {
             thread: thread.into(),
             child: Cow::Borrowed(""),
             channel: None,
+            call: Cow::Borrowed(""),
             bytes: 0,
             head: Cow::Borrowed(b""),
             text: Cow::Borrowed(""),

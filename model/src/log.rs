@@ -158,6 +158,19 @@ impl Severity {
         self.0
     }
 
+    /// OpenTelemetry's short name of the severity's range in lower case; empty if unspecified.
+    pub fn word(self) -> &'static str {
+        match self.0 {
+            0 => "",
+            1..=4 => "trace",
+            5..=8 => "debug",
+            9..=12 => "info",
+            13..=16 => "warn",
+            17..=20 => "error",
+            _ => "fatal",
+        }
+    }
+
     /// The severity for a word that loggers write, in either case; `None` for any other word.
     pub fn from_word(word: &str) -> Option<Self> {
         const WORDS: &[(&str, Severity)] = &[

@@ -22,6 +22,7 @@ use serde::Serialize;
 mod cycles;
 mod drop;
 pub mod goal;
+mod junctions;
 pub mod links;
 mod online;
 pub mod page;
@@ -115,6 +116,7 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
         cycles.iter_mut().for_each(|cycle| cycle.retain(|&node| (node as usize) < points));
         if options.drop_cycles {
             (edges, dropped) = drop::acyclic(edges, nodes, &all_times);
+            dropped = junctions::shown(&dropped, &graph, points);
             graph = graph_of(&edges);
             levels = graph.levels(points);
         }
@@ -137,9 +139,11 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
         times: Vec::new(),
     };
     let Some(clocks) = levels else { return Some(order) };
+    // A junction is no event: it comes as soon as it may, and delays nothing.
+    let ranks: Vec<u64> = order.aligned_times.iter().copied().chain(vec![0; nodes - points]).collect();
     let (schedule, soft) = match options.goal {
-        Goal::Concurrency => goal::by_clock(&graph, &clocks, &all_times, &order.events),
-        Goal::Time => goal::by_time(&graph, &all_times, &order.events),
+        Goal::Concurrency => goal::by_clock(&graph, &clocks, &ranks, &order.events),
+        Goal::Time => goal::by_time(&graph, &ranks, &order.events),
     };
     order.times = repair::repaired(&graph, &schedule, &order.aligned_times);
     order.places = graph::positions(&schedule);

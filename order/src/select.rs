@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use rapidhash::fast::RandomState;
 
+use super::junctions;
 use super::links::Links;
 use super::vectors::{Clock, Clocks, Lines};
 use astracer_causality::edge::EdgeKind;
@@ -40,12 +41,15 @@ impl Selection {
         let mut found: Vec<Link> = order
             .edges
             .iter()
-            .filter(|edge| lines.of(edge.before) != lines.of(edge.after))
-            .filter(|edge| is(edge.before) && is(edge.after))
+            .filter(|edge| !order.is_junction(edge.before) && !order.is_junction(edge.after))
             .map(|edge| Link { after: edge.after, before: edge.before, kind: Some(edge.kind) })
+            .chain(junctions::links(order))
+            .filter(|link| is(link.before) && is(link.after))
+            .filter(|link| lines.of(link.before) != lines.of(link.after))
             .collect();
         found.sort_unstable();
-        if is_chosen.contains(&false) || !order.junctions.is_empty() {
+        found.dedup_by_key(|link| (link.after, link.before));
+        if is_chosen.contains(&false) {
             let more = transitive(links, lines, &is_chosen, &found);
             found.extend(more);
             found.sort_unstable();
@@ -93,10 +97,16 @@ fn transitive(links: &Links<'_>, lines: &Lines, is_chosen: &[bool], direct: &[Li
             .filter(|&&(line, number)| before.is_none_or(|before| before.of(line) < number))
             .filter_map(|&key| numbered.get(&key))
             .collect();
+        // The most that any of these causes knows of each line.
+        let mut most: HashMap<u32, u32, RandomState> = HashMap::default();
+        for &(line, number) in news.iter().flat_map(|(_, its)| its.known.iter()) {
+            let known = most.entry(line).or_default();
+            *known = number.max(*known);
+        }
         for (cause, own) in &news {
             let is_direct =
                 direct.binary_search_by_key(&(event, *cause), |link| (link.after, link.before)).is_ok();
-            let is_implied = news.iter().any(|(other, its)| other != cause && its.of(own.line) >= own.number);
+            let is_implied = most.get(&own.line).is_some_and(|&known| known >= own.number);
             if !is_direct && !is_implied {
                 found.push(Link { after: event, before: *cause, kind: None });
             }

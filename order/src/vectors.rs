@@ -16,8 +16,27 @@ use super::links::Links;
 pub struct Lines {
     /// The line of each event.
     of: Vec<u32>,
-    /// The thread of each line.
+    /// The thread of each line with events.
     threads: Vec<u32>,
+    /// The number of lines, with those of junctions.
+    all: usize,
+}
+
+/// The junctions that are looked at in search of an event before them.
+const JUNCTIONS_MAX: usize = 64;
+
+/// The nearest events before an event over junctions.
+fn over_junctions(links: &Links<'_>, event: u32) -> Vec<u32> {
+    let order = links.order();
+    let (mut found, mut queue) = (Vec::new(), vec![event]);
+    for _ in 0..JUNCTIONS_MAX {
+        let Some(node) = queue.pop() else { break };
+        for before in links.into(node).map(|edge| edge.before).take(JUNCTIONS_MAX) {
+            let list = if order.is_junction(before) { &mut queue } else { &mut found };
+            list.push(before);
+        }
+    }
+    found
 }
 
 impl Lines {
@@ -27,13 +46,16 @@ impl Lines {
         let order = links.order();
         let mut of = vec![NONE; order.schedule.len()];
         let (mut last, mut threads) = (Vec::new(), Vec::new());
-        for &event in &order.schedule {
+        for &event in &order.sequence {
             let thread = order.thread_of(event);
-            // Constraints are sorted by kind, so that the order of a thread comes first.
-            let before = links.into(event).map(|edge| edge.before).find(|&before| {
+            let is_last = |&before: &u32| {
                 let line = of[before as usize];
                 order.thread_of(before) == thread && line != NONE && last[line as usize] == before
-            });
+            };
+            // Constraints are sorted by kind, so that the order of a thread comes first.
+            let direct = || links.into(event).map(|edge| edge.before).filter(|&at| !order.is_junction(at));
+            let before =
+                direct().find(is_last).or_else(|| over_junctions(links, event).into_iter().find(is_last));
             let line = before.map_or(threads.len() as u32, |before| of[before as usize]);
             if before.is_none() {
                 threads.push(thread);
@@ -42,7 +64,12 @@ impl Lines {
             last[line as usize] = event;
             of[event as usize] = line;
         }
-        Self { of, threads }
+        // Each junction hands on what it knows, on a line without events.
+        let lines = threads.len();
+        for (line, own) in (lines as u32..).zip(&mut of[order.events.len()..]) {
+            *own = line;
+        }
+        Self { of, threads, all: lines + order.schedule.len() - order.events.len() }
     }
 
     /// The line of an event.
@@ -133,7 +160,7 @@ pub struct Clocks<'l> {
 impl<'l> Clocks<'l> {
     /// Begins before the first event.
     pub fn new(links: &'l Links<'l>, lines: &'l Lines) -> Self {
-        let latest = vec![(0, Known::default()); lines.len()];
+        let latest = vec![(0, Known::default()); lines.all];
         Self { links, lines, latest, place: 0, sent: HashMap::default() }
     }
 

@@ -5,10 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use astracer_ask::{self as points, Question};
+use astracer_ask::{self as points, Answer, Question};
+use astracer_causality::causes::{Causes, Clocking};
 use astracer_causality::rules::Options;
 use astracer_queries::{Fault, Plan, Program, Rewrite};
+use astracer_recording::Recording;
 use astracer_recording::recording::Keep;
+use astracer_recording::stop::Pulse;
 use astracer_recording::weight::ADJUSTED_COUNT;
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
@@ -16,7 +19,7 @@ use clap::Args as ClapArgs;
 use crate::bounded::read_within;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load;
+use crate::load::{self, Causal};
 use crate::output;
 use crate::source::{Naming, Reading, Source};
 
@@ -34,6 +37,9 @@ Examples:
       Join c In First(\"client:*\") On c -> r
       GroupBy c.name Select c.name, SUM(r.bytes)'    by the client that caused it
   astracer query kept/ -f reads.query --weights      estimates from a sample
+  astracer query run/ --logs -q 'From w In write
+      Join r In MostRecent(\"GET /cart\") On r -> w
+      Select r.trace, w.file, w.bytes'               through straces and logs
   astracer query --explain -f reads.query            the advice of a query
 
 docs/queries.md has the language on one page, with questions people have.";
@@ -66,6 +72,11 @@ pub(crate) struct Query {
     /// and SUM become estimates with standard errors.
     #[arg(long)]
     weights: bool,
+
+    /// Read log records, too, as points named like their loggers. Straces are always read, as points
+    /// named like their system calls.
+    #[arg(long)]
+    logs: bool,
 
     /// Leave out causes that only a reply brings back: work in another process is not before what
     /// its caller does afterwards, as a fleet without returned baggage sees it.
@@ -116,7 +127,12 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
         Source { paths: args.paths.clone(), reading: args.reading.clone(), naming: args.naming.clone() };
     source.check()?;
     if let Some(pattern) = &args.tracepoints {
-        return tracepoints::run(&source, pattern, args.top.unwrap_or(TOP_DEFAULT), args.json, stop);
+        return tracepoints::run(
+            &source,
+            pattern,
+            (args.top.unwrap_or(TOP_DEFAULT), args.json, args.logs),
+            stop,
+        );
     }
     let plan = interrupt::answer_at_once_while_reading(stop, || plan(args))?;
     if args.explain {
@@ -127,22 +143,40 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
     let keep = Keep {
         points: Some(points::keep(&plan)),
         origins: true,
+        records: args.logs,
         trace_states: args.weights,
         own_labels: if args.weights { vec![ADJUSTED_COUNT.to_owned()] } else { Vec::new() },
         ..Keep::default()
     };
-    let loaded = load::load_keeping(&source, keep, stop)?;
+    let (found, input) = load::load_causes(&source, keep, args.logs, None, stop)?;
     let rules = Options { remote_returns: !args.no_remote_returns };
     let question = Question { plan: &plan, rules, weights: args.weights };
-    let answer = points::ask(&loaded.recording, question, || stop.is_asked()).ok_or(Failure::Interrupted)?;
+    let (answer, recording) = ask(found, question, stop).ok_or(Failure::Interrupted)?;
     interrupt::answer_at_once(stop)?;
     let problems = answer::problems(&answer);
     if args.json {
-        return output::print_json(&answer::json(&answer, loaded.input.problems(), &problems));
+        return output::print_json(&answer::json(&answer, input.problems(), &problems));
     }
     let shown = screen::Shown { sort, top: args.top.unwrap_or(TOP_DEFAULT) };
-    let sampled = loaded.recording.states_thresholds();
-    output::report(&screen::screen(&plan, &answer, &problems, &loaded.input, &shown, sampled))
+    let sampled = recording.states_thresholds();
+    output::report(&screen::screen(&plan, &answer, &problems, &input, &shown, sampled))
+}
+
+/// Asks each trace alone if there are only spans, and else all points of the recording.
+fn ask(found: Causal, question: Question<'_>, stop: Stop<'_>) -> Option<(Answer, Recording)> {
+    let asked = || stop.is_asked();
+    match found {
+        Causal::Spans(recording) => {
+            let answer = points::ask(&recording, question, asked)?;
+            Some((answer, *recording))
+        }
+        Causal::All(collected) => {
+            let clocking = Clocking { rules: question.rules, ..Clocking::default() };
+            let (causes, recording) = Causes::find(*collected, &clocking, &mut Pulse::new(asked))?;
+            let answer = points::ask_all(&causes, &recording, question, asked)?;
+            Some((answer, recording))
+        }
+    }
 }
 
 /// The plan of the query's text.

@@ -10,7 +10,7 @@ use rapidhash::fast::RandomState;
 
 use super::documents::Documents;
 use super::labels::Labels;
-use super::points::{KeepPoints, Points};
+use super::points::{KeepPoints, NO_FIELDS, Points};
 use super::values::write_value;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content};
 use crate::intern::Symbol;
@@ -156,6 +156,11 @@ impl<'c> Intake<'c> {
     /// Sets the host of the files that follow, whatever they state; empty if it is unknown.
     pub fn set_host(&mut self, host: &str) {
         host.clone_into(&mut self.recording.origins.given);
+    }
+
+    /// True if log records were read.
+    pub fn has_logs(&self) -> bool {
+        !self.recording.logs.rows.is_empty()
     }
 
     /// Names a file that holds neither spans nor log records, but belongs to a host:
@@ -313,8 +318,10 @@ impl Sink for Intake<'_> {
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
-        let Recording { logs, services, origins, .. } = &mut self.recording;
-        if let Err(problem) = logs.add(&log, record, services, origins) {
+        let Recording { logs, services, origins, points, .. } = &mut self.recording;
+        let keep = self.keep.points.as_ref();
+        let fields = |name: &str| keep.map_or(NO_FIELDS, |keep| points.log(keep, &log, name));
+        if let Err(problem) = logs.add(&log, record, services, origins, fields) {
             self.problem(problem);
         }
     }

@@ -12,6 +12,7 @@ use rapidhash::fast::RandomState;
 use super::mentions::Mentions;
 use super::numbers::Numbers;
 use super::origins::Origins;
+use super::points::NO_FIELDS;
 use super::view::{SpanView, TraceView};
 use super::{NO_TIME, NONE, Origin, Recording};
 use crate::intern::{Interner, Symbol};
@@ -88,6 +89,9 @@ struct Detail {
     thread: Symbol,
     origin: u32,
     ids: (TraceId, SpanId),
+    /// The place of the message in the text.
+    message: (u32, u32),
+    fields: Symbol,
 }
 
 impl Logs {
@@ -108,6 +112,7 @@ impl Logs {
         record: Record<'_>,
         services: &mut Interner,
         origins: &mut Origins,
+        fields: impl FnOnce(&str) -> Symbol,
     ) -> Result<(), Problem> {
         if self.rows.len() >= NONE as usize {
             let detail = format!("a recording holds at most {NONE} log records");
@@ -133,7 +138,7 @@ impl Logs {
                 numbers.push((suffix, value));
             });
         } else {
-            text.push_str(&log.logger);
+            text.push_str(log_name(log));
         }
         let event = names.intern(&text);
         let event_bytes = text.len();
@@ -155,6 +160,13 @@ impl Logs {
                 thread: self.threads.intern(&log.thread),
                 origin: origins.of(&log.resource, &record.place.file, Written::Beside),
                 ids: (log.trace_id, log.span_id),
+                message: {
+                    let message = log_event::message(log);
+                    // Escapes of JSON differ; then the whole record is the message.
+                    let found = text.find(message).map(|at| (at as u32, message.len() as u32));
+                    found.unwrap_or((0, text.len() as u32))
+                },
+                fields: fields(log_name(log)),
             });
             self.texts.extend_from_slice(text.as_bytes());
         }
@@ -185,6 +197,15 @@ impl Logs {
         if example.is_empty() || message < &**example && !message.is_empty() {
             *example = message.into();
         }
+    }
+}
+
+/// The name by which a query finds a record: its event's, else its logger's, else `log`.
+fn log_name<'l>(log: &'l LogRecord<'_>) -> &'l str {
+    match (&*log.event_name, &*log.logger) {
+        ("", "") => "log",
+        ("", logger) => logger,
+        (event, _) => event,
     }
 }
 
@@ -373,6 +394,18 @@ impl<'r> LogView<'r> {
         let logs = &self.recording.logs;
         let bytes = logs.texts.get(first as usize..first as usize + len as usize);
         std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// The record's message as it stands in the text `(place, length)`; with
+    /// [`super::Keep::records`] only.
+    pub fn message_place(self) -> (u32, u32) {
+        self.detail().map_or((0, 0), |detail| detail.message)
+    }
+
+    /// The symbol of the record's fields, for [`Recording::field_symbols`]; `None` if none were
+    /// kept.
+    pub fn fields(self) -> Option<Symbol> {
+        self.detail().map(|detail| detail.fields).filter(|&fields| fields != NO_FIELDS)
     }
 
     /// The place of the record's text in [`Recording::take_log_texts`].

@@ -16,12 +16,13 @@ use super::values::{decode, encode};
 use crate::intern::{Interner, Symbol};
 use astracer_model::Format;
 use astracer_model::ids::SpanId;
+use astracer_model::log::LogRecord;
 use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
 /// Marks a span or event without fields.
-const NO_FIELDS: Symbol = Symbol(NONE);
+pub(super) const NO_FIELDS: Symbol = Symbol(NONE);
 /// The field with the class of an X-Trace report.
 pub const CLASS: &str = "Class";
 /// The field with the name of the instrumentation scope.
@@ -143,6 +144,22 @@ impl Points {
                 encode(text, &Value::String(Cow::Borrowed(scope)));
             }
             is_scope
+        })
+    }
+
+    /// The fields of a log record whose name a query asks for.
+    pub(super) fn log(&mut self, keep: &KeepPoints, log: &LogRecord<'_>, name: &str) -> Symbol {
+        if !self.is_wanted(keep, name, &log.attributes) {
+            return NO_FIELDS;
+        }
+        self.fields.set(&mut self.text, |key, is_own, text| {
+            let members = if let Value::Map(members) = &log.body { &members[..] } else { &[] };
+            let of_resource = || last(&log.resource.attributes, key).filter(|_| !is_own);
+            let value = last(&log.attributes, key).or_else(|| last(members, key)).or_else(of_resource);
+            if let Some(value) = value {
+                encode(text, value);
+            }
+            value.is_some()
         })
     }
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use astracer_causality::intake::Collected;
 use astracer_model::value::Attribute;
-use astracer_model::{Format, Span, Value};
+use astracer_model::{EventKind, Format, Span, Value};
 use astracer_queries::glob;
 use astracer_recording::Recording;
 use astracer_recording::recording::{CLASS, Keep, KeepPoints, SpanView};
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{self, ProblemCount};
+use crate::load::{self, Causal, ProblemCount};
 use crate::output;
 use crate::source::Source;
 
@@ -43,7 +44,7 @@ struct Listing<'a> {
 struct Tracepoint {
     name: String,
     kind: Kind,
-    /// Starts of spans, events or reports.
+    /// Starts of spans, events, reports, system calls or log records.
     points: u64,
     hosts: Vec<String>,
     fields: Vec<Field>,
@@ -55,6 +56,8 @@ enum Kind {
     Span,
     Event,
     Report,
+    Call,
+    Log,
 }
 
 impl Kind {
@@ -63,6 +66,8 @@ impl Kind {
             Self::Span => "span",
             Self::Event => "event",
             Self::Report => "report",
+            Self::Call => "call",
+            Self::Log => "log",
         }
     }
 }
@@ -151,8 +156,7 @@ fn add(fields: &mut Fields, attributes: &[Attribute<'_>]) {
 pub(super) fn run(
     source: &Source,
     pattern: &str,
-    top: usize,
-    as_json: bool,
+    (top, as_json, with_logs): (usize, bool, bool),
     stop: Stop<'_>,
 ) -> Result<(), Failure> {
     let found = RefCell::new(Found::default());
@@ -166,9 +170,16 @@ pub(super) fn run(
         wants: Arc::new(move |name, _| glob(&wanted, name)),
         lines: false,
     };
-    let keep = Keep { points: Some(keep), ..Keep::default() };
-    let loaded = load::load_watching(source, keep, Box::new(watch), stop)?;
-    let mut counts = counts(&loaded.recording, pattern, stop).ok_or(Failure::Interrupted)?;
+    let keep = Keep { points: Some(keep), origins: true, records: with_logs, ..Keep::default() };
+    let (loaded, input) = load::load_causes(source, keep, with_logs, Some(Box::new(watch)), stop)?;
+    let mut counts = match &loaded {
+        Causal::Spans(recording) => counts(recording, pattern, stop),
+        Causal::All(collected) => counts(&collected.recording, pattern, stop).map(|mut counts| {
+            of_calls(collected, pattern, &mut counts);
+            counts
+        }),
+    }
+    .ok_or(Failure::Interrupted)?;
     interrupt::answer_at_once(stop)?;
     let Found { mut names, resource } = found.into_inner();
     let mut tracepoints: Vec<Tracepoint> = std::mem::take(&mut counts)
@@ -184,10 +195,10 @@ pub(super) fn run(
     });
     let resource: Vec<Field> = resource.into_values().collect();
     if as_json {
-        let problems = loaded.input.problems();
+        let problems = input.problems();
         return output::print_json(&Listing { tracepoints, resource, problems });
     }
-    let mut text = loaded.input.heading();
+    let mut text = input.heading();
     text.push('\n');
     if tracepoints.is_empty() {
         let _ = writeln!(
@@ -204,6 +215,10 @@ pub(super) fn run(
     }
     text.push_str("\nEach also has host, time, procName, procId, threadId, tracepoint, name,\n");
     text.push_str("target and trace; at @end a span has duration, busy and status too.\n");
+    if tracepoints.iter().any(|tracepoint| matches!(tracepoint.kind, Kind::Call | Kind::Log)) {
+        text.push_str("A call has bytes, from, to, file and child where it has them; a log record has\n");
+        text.push_str("message and level.\n");
+    }
     if tracepoints.iter().any(|tracepoint| tracepoint.kind == Kind::Report) {
         text.push_str("A report also has Agent, Host, Label, ProcessID, ThreadID and ThreadName.\n");
     }
@@ -211,7 +226,7 @@ pub(super) fn run(
         text.push_str("Fields of resources, for each of their tracepoints:\n");
         resource.iter().for_each(|field| show_field(field, &mut text));
     }
-    text.push_str(&loaded.input.footing());
+    text.push_str(&input.footing());
     output::report(&text)
 }
 
@@ -221,18 +236,7 @@ type Counts = BTreeMap<(Kind, String), (u64, BTreeSet<String>)>;
 fn counts(recording: &Recording, pattern: &str, stop: Stop<'_>) -> Option<Counts> {
     let mut counts = Counts::new();
     let mut add = |kind, name: &str, span: SpanView<'_>| {
-        if !glob(pattern, name) {
-            return;
-        }
-        let (points, hosts) = counts.entry((kind, name.to_owned())).or_default();
-        *points += 1;
-        let host = recording.hosts().name(span.origin().host);
-        if !host.is_empty() && !hosts.contains(host) {
-            hosts.insert(host.to_owned());
-            if hosts.len() > HOSTS {
-                hosts.pop_last();
-            }
-        }
+        count(&mut counts, pattern, kind, name, recording.hosts().name(span.origin().host));
     };
     let values: Vec<Value<'_>> = recording.field_values().collect();
     let class = |span: SpanView<'_>| {
@@ -256,9 +260,43 @@ fn counts(recording: &Recording, pattern: &str, stop: Stop<'_>) -> Option<Counts
     Some(counts)
 }
 
+fn count(counts: &mut Counts, pattern: &str, kind: Kind, name: &str, host: &str) {
+    if !glob(pattern, name) {
+        return;
+    }
+    let (points, hosts) = counts.entry((kind, name.to_owned())).or_default();
+    *points += 1;
+    if !host.is_empty() && !hosts.contains(host) {
+        hosts.insert(host.to_owned());
+        if hosts.len() > HOSTS {
+            hosts.pop_last();
+        }
+    }
+}
+
+/// Adds system calls and log records.
+fn of_calls(collected: &Collected, pattern: &str, counts: &mut Counts) {
+    let (events, recording) = (&collected.events, &collected.recording);
+    for row in events.rows() {
+        let of_call = events.calls().name(row.call);
+        let name = match row.kind {
+            EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd => continue,
+            EventKind::Log if of_call.is_empty() => continue,
+            kind if of_call.is_empty() => kind.name(),
+            _ => of_call,
+        };
+        let host = if events.is_host_known(row) { events.host(row) } else { "" };
+        count(counts, pattern, Kind::Call, name, host);
+    }
+    for log in recording.logs() {
+        count(counts, pattern, Kind::Log, log.event(), recording.hosts().name(log.origin().host));
+    }
+}
+
 fn show(tracepoint: &Tracepoint, text: &mut String) {
     let hosts = tracepoint.hosts.iter().take(HOSTS_SHOWN).map(|host| output::escaped(host).into_owned());
     let hosts = hosts.collect::<Vec<_>>().join(", ");
+    let hosts = if hosts.is_empty() { "unknown hosts".to_owned() } else { hosts };
     let more = match tracepoint.hosts.len().saturating_sub(HOSTS_SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -218,6 +218,7 @@ impl Reader {
                     let text = call.text(1);
                     self.emit(EventKind::Log, pid, entry, 0, sink, |event| {
                         (event.path, event.text, event.bytes) = (Cow::Borrowed(path), text.into(), bytes);
+                        event.call = Cow::Borrowed(call.name);
                     });
                 }
             }
@@ -232,7 +233,9 @@ impl Reader {
             "accept" | "accept4" if bytes.is_some() => match call::label(call.answer) {
                 Some(Label::Connected(local, remote)) => {
                     let channel = Channel { from: remote, to: local, is_datagram: false };
-                    self.emit(EventKind::Accept, pid, end, 0, sink, |event| event.channel = Some(channel));
+                    self.emit(EventKind::Accept, pid, end, 0, sink, |event| {
+                        (event.channel, event.call) = (Some(channel), Cow::Borrowed(call.name));
+                    });
                 }
                 _ => self.left_out(call.without_label(), end, sink),
             },
@@ -285,7 +288,7 @@ impl Reader {
         let (from, to) = if kind == EventKind::Send { (local, remote) } else { (remote, local) };
         self.emit(kind, pid, stamp, 0, sink, |event| {
             event.channel = Some(Channel { from, to, is_datagram: false });
-            event.bytes = bytes;
+            (event.bytes, event.call) = (bytes, Cow::Borrowed(call.name));
             let text = call.message(argument);
             event.contexts = ids::contexts(text.as_bytes());
             event.head = call::unescaped_bytes(text, HEAD_BYTES).into();
