@@ -15,7 +15,7 @@ use super::kept::LINE;
 use super::point::{Columns, Recorded};
 use astracer_causality::flow::Flow;
 use astracer_causality::rules::{Asked, Options, TraceGraph};
-use astracer_causality::shifts::{self, Shifts, SpanClock};
+use astracer_causality::shifts::{self, Estimate, Shifts, SpanClock};
 use astracer_causality::spot::{At, Spot};
 use astracer_recording::weight;
 
@@ -60,11 +60,11 @@ pub struct Answer {
 /// Asks a query. The recording must have been read with [`keep`](super::keep) of the same plan.
 /// `None` if `stop` returned true.
 pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> bool + Sync) -> Option<Answer> {
-    let (shifts, clocks) = match question.plan.joins() {
+    let found = match question.plan.joins() {
         true => shifts::estimate(recording, &mut Pulse::new(&stop))?,
-        false => (Shifts::none(), Vec::new()),
+        false => Estimate::default(),
     };
-    let asker = Asker::new(recording, question, shifts);
+    let asker = Asker::new(recording, question, found.shifts);
     let count = recording.trace_count();
     let ranges: Vec<_> =
         (0..count).step_by(TRACES_AT_ONCE).map(|at| at..(at + TRACES_AT_ONCE).min(count)).collect();
@@ -87,7 +87,7 @@ pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> boo
         late_traces: part.late,
         cycles: part.cycles,
         outside: part.outside + part.graph.outside(),
-        clocks,
+        clocks: found.clocks,
         unmatched: asker.unmatched(),
         unknown_fields: unknown_fields(recording, question.plan, &[]),
     })

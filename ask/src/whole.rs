@@ -185,7 +185,7 @@ struct Other<'p, 'a> {
 }
 
 impl Other<'_, '_> {
-    /// What every record or call states that has it.
+    /// A field that records or calls have without an attribute of its name.
     fn stated(&self, name: &str) -> Option<Value> {
         let events = &self.points.causes.events;
         let channel = || events.channels().get(self.row.channel as usize);

@@ -9,9 +9,8 @@ use crate::constraints;
 use crate::edge::{Edge, EdgeKind, Found, Unmatched};
 use crate::flow::{Flow, Graph};
 use crate::intake::Collected;
-use crate::placing::event_number;
 use crate::points::{Events, NONE, Row};
-use crate::rules::{Asked, Options, TraceGraph};
+use crate::rules::{All, Options, TraceGraph};
 use crate::shifts::{self, Shifts, SpanClock};
 use crate::spot::Spot;
 use astracer_model::event::EventKind;
@@ -165,22 +164,10 @@ fn estimate(
 fn of_events(events: &Events) -> Vec<(u32, u64, u32)> {
     let is_event = |(_, row): &(u32, &Row)| row.kind == EventKind::SpanEvent;
     let all = (0..).zip(&events.rows).filter(is_event);
-    let mut found: Vec<_> = all.map(|(at, row)| (row.span, event_number(row), at)).collect();
+    let mut found: Vec<_> =
+        all.map(|(at, row)| (row.span, u64::from(events.event_number(row)), at)).collect();
     found.sort_unstable();
     found
-}
-
-/// All points of spans are part of the graph.
-struct All;
-
-impl Asked for All {
-    fn span(&self, _: SpanView<'_>) -> bool {
-        true
-    }
-
-    fn point(&self, span: SpanView<'_>, spot: Spot) -> bool {
-        spot != Spot::End || span.end().is_some()
-    }
 }
 
 struct Spans<'e> {

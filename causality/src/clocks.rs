@@ -128,8 +128,8 @@ impl Bounds {
         self.calls.entry(hosts).or_default().push(range);
     }
 
-    /// The bounds of each direction, by clocks less what the user states. Messages count before
-    /// calls, and calls whose client waited before others.
+    /// The bounds of each direction, by clocks less what the user states: the tighter of messages
+    /// and calls. Calls whose client waited count before others.
     fn directed(mut self, given: impl Fn(u32) -> i128) -> BTreeMap<(u32, u32), Bound> {
         for (&(from, to), bound) in &mut self.messages {
             bound.least += given(from) - given(to);
@@ -138,7 +138,8 @@ impl Bounds {
         for is_stated in [true, false] {
             for ((one, other, _), calls) in self.calls.iter_mut().filter(|(key, _)| key.2 == is_stated) {
                 let (one, other) = (*one, *other);
-                if found.contains_key(&(one, other)) || found.contains_key(&(other, one)) {
+                let is_known = |from, to| found.get(&(from, to)).is_some_and(|known| known.is_of_spans);
+                if is_known(one, other) || is_known(other, one) {
                     continue;
                 }
                 let Some((least, most)) = agreed(calls) else { continue };
@@ -156,8 +157,17 @@ impl Bounds {
                 }
                 let messages = calls.len() as u64;
                 let bound = |least| Bound { least, messages, is_of_spans: true };
-                found.insert((one, other), bound(most));
-                found.insert((other, one), bound(-least));
+                for (from, to, own, back) in [(one, other, most, -least), (other, one, -least, most)] {
+                    let back = found.get(&(to, from)).map_or(back, |known| known.least.min(back));
+                    match found.get_mut(&(from, to)) {
+                        // The tighter bound, unless messages contradict it.
+                        Some(known) if own < known.least && own + back >= 0 => known.least = own,
+                        Some(_) => {}
+                        None => {
+                            found.insert((from, to), bound(own));
+                        }
+                    }
+                }
             }
         }
         found

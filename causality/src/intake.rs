@@ -17,9 +17,9 @@ use astracer_recording::recording::{self, Keep, KeepPoints};
 use rapidhash::fast::RandomState;
 
 use crate::placing::{self, Known};
-use crate::points::{Events, NONE, Placed, Row, SpanRow};
+use crate::points::{Events, LOCAL, NONE, Placed, Row, SpanRow};
 use crate::spans::{self, Ties};
-use crate::threads::{LOCAL, Origin, Threads, group_of, provisional};
+use crate::threads::{Origin, Threads, group_of, provisional};
 use crate::written::{self, Joins, LogRow, UNREAD, Written};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -113,9 +113,9 @@ impl<'i> Intake<'i> {
     }
 
     /// The recording alone, if no log record and no event was read.
-    pub fn spans_only(self) -> Result<Recording, Self> {
+    pub fn spans_only(self) -> Result<Recording, Box<Self>> {
         let is_alone = self.events.rows.is_empty() && !self.recording.has_logs();
-        if is_alone { Ok(self.recording.finish()) } else { Err(self) }
+        if is_alone { Ok(self.recording.finish()) } else { Err(Box::new(self)) }
     }
 
     /// Lets `stop` end the reading.
@@ -274,6 +274,7 @@ fn log_records(
             text: log.text_place(),
             thread: log.thread().into(),
             host: host.into(),
+            service: log.service().into(),
             log: number_of_log,
             ids,
         });
@@ -301,10 +302,13 @@ fn log_records(
     events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
     for record in &records {
         let file = Arc::clone(&events.files[record.file as usize]);
-        let process = process_of(&file);
+        let stem = process_of(&file);
         // A log without threads is one thread.
-        let name = if record.thread.is_empty() { process } else { &*record.thread };
+        let name = if record.thread.is_empty() { stem } else { &*record.thread };
         let host = if record.host.is_empty() { LOCAL } else { &*record.host };
+        // A strace of the same name is of the same process; else the service's name is better.
+        let traced = threads.find_host(host).and_then(|host| known.process(host, stem));
+        let process = if traced.is_some() || record.service.is_empty() { stem } else { &*record.service };
         let mut row = Row::new(EventKind::Log, record.time, &mut events.texts, "");
         row.text = record.text;
         (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));

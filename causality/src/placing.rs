@@ -13,9 +13,9 @@ use astracer_recording::recording::SpanView;
 use astracer_recording::stem::stem;
 use rapidhash::fast::RandomState;
 
-use crate::points::{Events, NONE, Placed, Row, SpanRow};
+use crate::points::{Events, LOCAL, NONE, POINTS, Placed, Row, SpanRow};
 use crate::shifts;
-use crate::threads::{LOCAL, Threads};
+use crate::threads::Threads;
 
 /// The threads and processes that other files than those of spans tell of.
 pub(crate) struct Known {
@@ -57,17 +57,9 @@ impl Known {
         own.next().filter(|_| own.next().is_none()).copied()
     }
 
-    fn process(&self, host: u32, name: &str) -> Option<u32> {
+    pub(crate) fn process(&self, host: u32, name: &str) -> Option<u32> {
         self.processes.get(&(host, name.to_owned())).copied()
     }
-}
-
-/// The sequence numbers of one span's points: its start, its events, and last its end.
-const POINTS: u64 = 1 << 20;
-
-/// The number of an event among its span's, by the sequence of its point.
-pub(crate) fn event_number(row: &Row) -> u64 {
-    row.sequence % POINTS - 1
 }
 
 /// Makes points of all spans of a recording, in the order of the input.

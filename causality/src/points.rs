@@ -7,9 +7,12 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::SpanKind;
 use astracer_recording::intern::{Interner, Symbol};
 
-use crate::threads::LOCAL;
-use crate::{placing, shifts};
+use crate::shifts;
 
+/// The host of logs and straces that name none.
+pub(crate) const LOCAL: &str = "local";
+/// The sequence numbers of one span's points: its start, its events, and last its end.
+pub(crate) const POINTS: u64 = 1 << 20;
 /// No thread, channel or file.
 pub const NONE: u32 = u32::MAX;
 
@@ -285,7 +288,13 @@ impl Events {
 
     /// The number of an event of a span among its span's.
     pub fn event_number(&self, row: &Row) -> u32 {
-        placing::event_number(row) as u32
+        (row.sequence % POINTS - 1) as u32
+    }
+
+    /// For each index in the recording, the number of its span in [`Self::spans`]; [`NONE`] for a
+    /// span that was merged into another.
+    pub fn span_numbers(&self) -> &[u32] {
+        &self.span_of_index
     }
 
     /// The index in the recording of each of [`Self::spans`]; `None` for those of event files.

@@ -57,6 +57,20 @@ pub trait Asked {
     fn point(&self, span: SpanView<'_>, spot: Spot) -> bool;
 }
 
+/// Asks for every point.
+#[derive(Clone, Copy, Debug)]
+pub struct All;
+
+impl Asked for All {
+    fn span(&self, _: SpanView<'_>) -> bool {
+        true
+    }
+
+    fn point(&self, span: SpanView<'_>, spot: Spot) -> bool {
+        spot != Spot::End || span.end().is_some()
+    }
+}
+
 /// The graph of one trace's points after another. Keeps its memory between traces.
 #[derive(Debug, Default)]
 pub struct TraceGraph<'r> {
@@ -95,12 +109,12 @@ impl<'r> TraceGraph<'r> {
 
     /// The nodes of the trace that was read: their corrected times, the places of their spans in
     /// [`Self::spans`], and their points; a junction has none.
-    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (u64, u32, Option<Spot>)> + '_ {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u64, u32, Option<Spot>)> + '_ {
         self.graph.nodes().map(|(time, span, point)| (time, span, point.map(|At { spot, .. }| spot)))
     }
 
     /// The edges between these nodes, with their reasons.
-    pub(crate) fn edges(&self) -> &[(u32, u32, EdgeKind)] {
+    pub fn edges(&self) -> &[(u32, u32, EdgeKind)] {
         self.graph.edges()
     }
 

@@ -80,13 +80,26 @@ pub struct SpanClock {
     pub clock: HostClock,
 }
 
-/// The corrections of a recording's clocks, and the clocks that are compared to another.
-/// The recording must have been read with [`Keep::origins`](astracer_recording::recording::Keep).
-/// `None` if the pulse stopped the work.
-pub fn estimate(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<(Shifts, Vec<SpanClock>)> {
+/// The clocks of a recording's spans.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// The corrections that fit best, for what happened before what.
+    pub shifts: Shifts,
+    /// The corrections of clocks that cannot be right, for lengths: a correction within its error
+    /// would move time between a call and its network for no reason.
+    pub proven: Shifts,
+    /// The clocks that are compared to another.
+    pub clocks: Vec<SpanClock>,
+}
+
+/// Estimates the clocks of a recording's spans. The recording must have been read with
+/// [`Keep::origins`](astracer_recording::recording::Keep::origins). `None` if the pulse stopped the
+/// work.
+pub fn estimate(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Estimate> {
     let clocks = recording.hosts().len();
     if clocks <= 2 && recording.services().len() < 2 {
-        return Some((Shifts::none(), Vec::new()));
+        return Some(Estimate::default());
     }
     let mut bounds = Bounds::default();
     for trace in recording.traces() {
@@ -101,13 +114,19 @@ pub fn estimate(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<(Shifts,
     let names: Vec<String> = hosts.chain(recording.services().names().map(unknown)).collect();
     let found = clocks::estimate(&names, bounds, &[]);
     let ahead = found.iter().map(|clock| clock.ahead).collect();
+    let is_off = |clock: &HostClock| clock.ahead.unsigned_abs() > clock.within.unwrap_or(0);
+    let proven = found.iter().map(|clock| if is_off(clock) { clock.ahead } else { 0 }).collect();
     let named = |(at, clock): (usize, HostClock)| SpanClock {
         name: names[at].clone(),
         reference: names[clock.reference as usize].clone(),
         clock,
     };
     let compared = found.into_iter().enumerate().filter(|(_, clock)| clock.messages != (0, 0));
-    Some((Shifts { ahead, clocks }.normal(), compared.map(named).collect()))
+    Some(Estimate {
+        shifts: Shifts { ahead, clocks }.normal(),
+        proven: Shifts { ahead: proven, clocks }.normal(),
+        clocks: compared.map(named).collect(),
+    })
 }
 
 /// The name of the host of spans that state only their service.

@@ -123,9 +123,6 @@ pub(crate) struct Origin {
     pub(crate) has_clocks: bool,
 }
 
-/// The host of logs and straces that name none.
-pub(crate) const LOCAL: &str = "local";
-
 /// The host of a file that names none, until all files are known: `group` is its folder and
 /// process.
 pub(crate) fn provisional(group: &str) -> String {

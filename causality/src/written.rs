@@ -28,6 +28,7 @@ pub(crate) struct LogRow {
     pub(crate) text: (u64, u32),
     pub(crate) thread: Box<str>,
     pub(crate) host: Box<str>,
+    pub(crate) service: Box<str>,
     /// Its number among the recording's log records.
     pub(crate) log: u32,
     /// The ids of its span: the first, and their number.

@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use astracer_samplers::parameters::Parameters;
 use serde_json::Value;
 
+#[path = "cli/causality.rs"]
+mod causality;
 #[path = "cli/closed.rs"]
 mod closed;
 #[path = "cli/convert.rs"]

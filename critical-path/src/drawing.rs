@@ -4,9 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use astracer_causality::spot::Spot;
+use astracer_model::Format;
 use astracer_model::text::escaped;
 use astracer_recording::intern::Symbol;
-use astracer_recording::recording::{Recording, TraceView};
+use astracer_recording::recording::{Recording, SpanView, TraceView};
 use astracer_report::names::line;
 use astracer_report::numbers::{count, measure};
 use astracer_report::page::{Page, sortable};
@@ -115,11 +117,27 @@ pub struct DrawnEdge {
     pub on_path: bool,
 }
 
+/// The name of an event: of a point of a span as queries write it.
+fn name(graph: &EventGraph, event: u32, span: SpanView<'_>) -> String {
+    let name = span.name();
+    match graph.spot(event) {
+        None if graph.has_points() => format!("{name} goes on"),
+        None | Some(Spot::Start | Spot::Report) => name.to_owned(),
+        Some(Spot::End) => format!("{name}@end"),
+        Some(Spot::Event(number)) => format!("{name} event {}", number + 1),
+    }
+}
+
 impl Drawing {
     /// Prepares a trace for drawing, with up to `top` of its longest paths and as many functions.
     /// Lanes are named by the labels that were kept of the spans.
     pub fn new(recording: &Recording, trace: TraceView<'_>, rule: Rule, top: usize) -> Self {
-        let graph = EventGraph::read(trace);
+        let is_report = trace.root().format() == Some(Format::XTraceJson);
+        let has_length = trace.spans().any(|span| span.duration_ns() > 0);
+        let graph = match rule == Rule::Last && has_length && !is_report {
+            true => EventGraph::of_points(trace),
+            false => EventGraph::read(trace),
+        };
         let mut path = CriticalPath::default();
         graph.find(rule, &mut path);
         let lengths = graph.lengths();
@@ -134,8 +152,9 @@ impl Drawing {
             })
         };
         let mut events: Vec<DrawnEvent> = (0u32..)
-            .zip(trace.spans())
-            .map(|(event, span)| {
+            .zip(graph.events())
+            .map(|(event, own)| {
+                let span = recording.span(own.index);
                 let labels = span.label_symbol().map(|labels| recording.label_values(labels));
                 let parts: Vec<&str> = labels.into_iter().flatten().flatten().collect();
                 let edges = graph.graph().edges_into(event).iter().map(|&edge| {
@@ -150,9 +169,9 @@ impl Drawing {
                 });
                 DrawnEvent {
                     id: span.id().to_string(),
-                    name: span.name().to_owned(),
+                    name: name(&graph, event, span),
                     service: span.service().to_owned(),
-                    time_ns: span.start().0,
+                    time_ns: own.time,
                     lane: lane(if parts.is_empty() { span.service().to_owned() } else { parts.join(" ") }),
                     edges: edges.collect(),
                     on_path: false,

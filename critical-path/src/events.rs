@@ -6,8 +6,12 @@
 
 use std::collections::HashMap;
 
+use astracer_causality::rules::{All, Options, TraceGraph};
+use astracer_causality::shifts::Shifts;
+use astracer_causality::spot::Spot;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::TraceView;
+use astracer_recording::stop::Pulse;
 
 use crate::graph::{Edge, Graph, GraphPath, ProcedureSlack};
 use crate::path::{Amount, CriticalPath, Segment};
@@ -37,9 +41,46 @@ pub struct EventGraph {
     latest: Vec<u32>,
     /// The number of parents that are not in the trace.
     missing: u64,
+    /// The points of spans that the events are, or junctions; empty if each span is an event.
+    spots: Vec<Option<Spot>>,
+    /// The event at which the execution ended, if it is not the latest.
+    sink: Option<u32>,
 }
 
 impl EventGraph {
+    /// The starts and ends of a trace's spans, their events and the junctions between calls as
+    /// events, with the edges of causality. The execution ends with its root.
+    pub fn of_points(trace: TraceView<'_>) -> Self {
+        let mut points = TraceGraph::new(Options::default());
+        if !points.read(trace, &Shifts::none(), &All, &mut Pulse::never()) {
+            return Self::read(trace);
+        }
+        let spans = points.spans();
+        let event = |(time, span, _): (u64, u32, Option<Spot>)| {
+            let span = spans[span as usize];
+            let (name, service) = (span.name_symbol(), span.service_symbol());
+            Event { time, name, service, index: span.index() }
+        };
+        let edges = points.edges().iter().map(|&(from, to, _)| Edge { from, to });
+        let mut graph = Self::new(points.nodes().map(event).collect(), edges.collect(), 0);
+        graph.spots = points.nodes().map(|(.., spot)| spot).collect();
+        let root = trace.root().index();
+        let is_end = |(event, spot): (&Event, &Option<Spot>)| event.index == root && *spot == Some(Spot::End);
+        let end = graph.events.iter().zip(&graph.spots).position(is_end);
+        graph.sink = end.map(|end| end as u32);
+        graph
+    }
+
+    /// The point of a span that an event is: `None` for a junction, and if each span is an event.
+    pub fn spot(&self, event: u32) -> Option<Spot> {
+        self.spots.get(event as usize).copied().flatten()
+    }
+
+    /// True if the events are points of spans.
+    pub fn has_points(&self) -> bool {
+        !self.spots.is_empty()
+    }
+
     /// Reads a trace whose spans are events. Spans with a length count at their starts.
     pub fn read(trace: TraceView<'_>) -> Self {
         let events: Vec<Event> = trace
@@ -81,7 +122,7 @@ impl EventGraph {
                 .unwrap_or(NONE)
         });
         let latest = latest.collect();
-        Self { events, graph, latest, missing }
+        Self { events, graph, latest, missing, spots: Vec::new(), sink: None }
     }
 
     /// The events.
@@ -103,7 +144,7 @@ impl EventGraph {
     /// of the trace.
     pub fn last_event(&self) -> u32 {
         let latest = (0u32..).zip(&self.events).max_by_key(|&(at, event)| (event.time, at));
-        latest.map_or(0, |(at, _)| at)
+        self.sink.unwrap_or_else(|| latest.map_or(0, |(at, _)| at))
     }
 
     /// The latest parent of an event, among equals the first written.

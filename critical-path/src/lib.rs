@@ -30,6 +30,7 @@ pub mod segments;
 pub mod speedup;
 pub mod traced;
 pub mod tree;
+pub mod waits;
 
 mod by_root;
 mod crisp;

@@ -1,5 +1,6 @@
 //! From a recording to the critical path of each of its traces, one after another.
 
+use astracer_causality::shifts::Shifts;
 use astracer_model::Format;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Recording, TraceView};
@@ -94,6 +95,8 @@ pub struct Analyser {
     paths: SpanPaths,
     path: CriticalPath,
     retimer: Retimer,
+    /// The corrections of clocks, for the rule `last`.
+    shifts: Shifts,
     /// True if the latest trace was a graph of events.
     is_events: bool,
 }
@@ -102,6 +105,15 @@ impl Analyser {
     /// An analyser that uses this method.
     pub fn new(method: Method) -> Self {
         Self { method, ..Self::default() }
+    }
+
+    /// Corrects clocks before spans are fitted into their parents; only the rule `last` does.
+    #[must_use]
+    pub fn with_shifts(mut self, shifts: Shifts) -> Self {
+        if self.method.rule == Rule::Last && self.method.skew == Skew::Shift {
+            self.shifts = shifts;
+        }
+        self
     }
 
     /// Finds the path of one trace of the recording.
@@ -138,7 +150,7 @@ impl Analyser {
         let host = |label| {
             if recording.label_values(label).any(|value| value.is_some()) { label } else { NO_HOST }
         };
-        self.tree.read(trace, host, pulse)
+        self.tree.read(trace, host, &self.shifts, pulse)
             && self.paths.find(&self.tree, self.method.rule, self.method.skew, &mut self.path, pulse)
     }
 

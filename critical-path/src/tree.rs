@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use astracer_causality::shifts::Shifts;
 use astracer_model::SpanKind;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::TraceView;
@@ -101,12 +102,14 @@ impl Tree {
     /// The number of the root. A tree that has been filled is never empty.
     pub const ROOT: u32 = 0;
 
-    /// Fills the tree with a trace. `host` maps a span's labels to its host. Returns false if the
+    /// Fills the tree with a trace, with times less what `shifts` says their clocks run ahead.
+    /// `host` maps a span's labels to its host. Returns false if the
     /// pulse stopped the work; the tree is empty then.
     pub fn read(
         &mut self,
         trace: TraceView<'_>,
         host: impl Fn(Symbol) -> Symbol,
+        shifts: &Shifts,
         pulse: &mut Pulse<'_>,
     ) -> bool {
         self.clear();
@@ -133,10 +136,10 @@ impl Tree {
         let root = position(root);
         release(&mut self.scratch.positions);
         let nodes = trace.spans().map(|span| {
-            let start = span.start().0;
+            let start = shifts.start(span);
             let node = Node {
                 start,
-                end: span.end().map_or(start, |end| end.0.max(start)),
+                end: shifts.end(span).map_or(start, |end| end.max(start)),
                 parent: NONE,
                 order: span.index(),
                 name: span.name_symbol(),

@@ -6,7 +6,7 @@ use astracer_causality::edge::Edge;
 use astracer_causality::graph::Graph;
 
 use super::Order;
-use super::select::Link;
+use super::links::Link;
 
 /// Links that stand for the edges over junctions: each event that leads to a junction is linked to
 /// the first event after it, and each event that a junction leads to, to the last before it. All n

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use super::Order;
-use astracer_causality::edge::Edge;
+use astracer_causality::edge::{Edge, EdgeKind};
 
 /// The constraints into and out of each event.
 #[derive(Debug)]
@@ -56,6 +56,17 @@ pub enum Relation {
     After,
     /// Neither is a cause of the other.
     Concurrent,
+}
+
+/// A cause on another line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// The effect.
+    pub after: u32,
+    /// The cause.
+    pub before: u32,
+    /// The constraint; `None` for a chain of constraints over events that were left out.
+    pub kind: Option<EdgeKind>,
 }
 
 /// The direction of a walk.

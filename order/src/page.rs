@@ -8,8 +8,9 @@ use astracer_report::page::{Page, sortable};
 use maud::{Markup, PreEscaped, html};
 
 use super::goal::Goal;
+use super::links::Link;
 use super::links::Links;
-use super::select::{Link, Selection};
+use super::select::Selection;
 use super::text::{Stamps, details, place, time, untimed};
 use super::vectors::Lines;
 use astracer_causality::edge::EdgeKind;

@@ -6,20 +6,8 @@ use std::collections::HashMap;
 use rapidhash::fast::RandomState;
 
 use super::junctions;
-use super::links::Links;
+use super::links::{Link, Links};
 use super::vectors::{Clock, Clocks, Lines};
-use astracer_causality::edge::EdgeKind;
-
-/// A cause on another line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Link {
-    /// The effect.
-    pub after: u32,
-    /// The cause.
-    pub before: u32,
-    /// The constraint; `None` for a chain of constraints over events that were left out.
-    pub kind: Option<EdgeKind>,
-}
 
 /// Events of an order, and the links between them.
 #[derive(Debug)]

@@ -5,12 +5,16 @@ use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
+use astracer_causality::causes::{Causes, Clocking};
+use astracer_causality::shifts;
+use astracer_critical_path::waits::{Wait, waits};
 use astracer_critical_path::{
     Analyser, By, Comparison, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
     compare, folded, page, segments,
 };
 use astracer_model::TraceId;
 use astracer_recording::intern::Symbol;
+use astracer_recording::origin::THREADS;
 use astracer_recording::recording::{Keep, Recording, TraceView};
 use astracer_recording::weight;
 use astracer_tuner::Stop;
@@ -19,7 +23,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{self, Input, Loaded};
+use crate::load::{self, Causal, Input, Loaded};
 use crate::output::{self, count, escaped, measure, named};
 use crate::outputs::{Output, Outputs};
 use crate::source::{Source, check_inputs};
@@ -82,7 +86,8 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "LIST", default_value = "50,95,99", value_delimiter = ',', value_parser = percentile)]
     pub(crate) percentiles: Vec<f64>,
 
-    /// Draw one trace with its critical path, instead of the table.
+    /// Draw one trace with its critical path, instead of the table. If the recording has straces
+    /// of its threads, also list the system calls that the path waited in.
     #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with = "compare")]
     pub(crate) trace: Option<TraceId>,
 
@@ -181,6 +186,8 @@ struct Report<'a> {
     comparison: Option<&'a Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<&'a Lanes>,
+    #[serde(skip_serializing_if = "<[Wait]>::is_empty")]
+    waits: &'a [Wait],
 }
 
 /// Results of one pass over a recording.
@@ -193,8 +200,28 @@ struct Found {
     lanes: Option<Lanes>,
     /// The trace given by `--trace`, with fewer rows for the terminal.
     in_text: Option<Lanes>,
+    /// The system calls that the trace given by `--trace` waited in, longest first.
+    waits: Vec<Wait>,
     /// Why the file of segments could not be written.
     late: Option<Failure>,
+}
+
+/// Reads the recording; for one trace with the system calls of its threads, if there are straces.
+fn read(args: &CriticalPath, stop: Stop<'_>) -> Result<(Loaded, Option<Causes>), Failure> {
+    if args.trace.is_none() || args.rule != Rule::Last {
+        return Ok((load::load_keeping(&args.source, keep(args), stop)?, None));
+    }
+    let mut keep = keep(args);
+    keep.own_labels.extend(THREADS.map(str::to_owned));
+    let (found, input) = load::load_causes(&args.source, keep, false, None, stop)?;
+    match found {
+        Causal::Spans(recording) => Ok((Loaded { recording: *recording, input }, None)),
+        Causal::All(collected) => {
+            let found = Causes::find(*collected, &Clocking::default(), &mut stop.pulse());
+            let (causes, recording) = found.ok_or(Failure::Interrupted)?;
+            Ok((Loaded { recording, input }, Some(causes)))
+        }
+    }
 }
 
 pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
@@ -209,9 +236,15 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(other) = &args.compare {
         load::try_to_read(other, &args.source.reading, stop)?;
     }
-    let loaded = load::load_keeping(&args.source, keep(args), stop)?;
-    let mut found =
-        analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
+    let (loaded, causes) = read(args, stop)?;
+    let mut found = analyse(
+        args,
+        &loaded.recording,
+        causes.as_ref(),
+        segments.as_ref(),
+        folded_file.is_some() || html.is_some(),
+        stop,
+    )?;
     refuse_weightless(&found.profile, "all traces")?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
@@ -258,13 +291,17 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             compared_with: compared.as_ref().map(|(other, _)| other),
             comparison: comparison.as_ref(),
             trace: found.lanes.as_ref().filter(|_| args.trace.is_some()),
+            waits: &found.waits,
         });
         return Failure::after(printed, late);
     }
     let mut text = loaded.input.heading();
     text.push_str(&render::head(args, &found.profile, found.path_kinds));
     match (&args.trace, &found.in_text) {
-        (Some(_), Some(lanes)) => text.push_str(&render::lanes(lanes)),
+        (Some(_), Some(lanes)) => {
+            text.push_str(&render::lanes(lanes));
+            text.push_str(&render::waits(&found.waits));
+        }
         _ => text.push_str(&render::table(args, &found.profile)),
     }
     if let Some(speedup) = &found.speedup {
@@ -293,7 +330,7 @@ fn keep(args: &CriticalPath) -> Keep {
         _ if args.weights => vec![weight::ADJUSTED_COUNT.to_owned()],
         _ => Vec::new(),
     };
-    Keep { labels, own_labels, trace_states: args.weights, ..Keep::default() }
+    Keep { labels, own_labels, trace_states: args.weights, origins: true, ..Keep::default() }
 }
 
 fn method(args: &CriticalPath) -> Method {
@@ -346,17 +383,20 @@ fn profiler<'r>(args: &CriticalPath, recording: &'r Recording) -> Profiler<'r> {
 fn analyse(
     args: &CriticalPath,
     recording: &Recording,
+    causes: Option<&Causes>,
     segments_file: Option<&Output>,
     by_path: bool,
     stop: Stop<'_>,
 ) -> Result<Found, Failure> {
+    let clocks = shifts::estimate(recording, &mut stop.pulse()).ok_or(Failure::Interrupted)?;
     let traces = selected(args, recording)?;
     let mut profiler = profiler(args, recording);
     let mut path_profiler =
         (by_path && args.by() != Grouped::Path).then(|| Profiler::new(recording, By::Path));
     let mut retiming =
         (!args.speedup.is_empty()).then(|| factors(args, recording)).transpose()?.map(Retiming::new);
-    let (mut analyser, mut kinds) = (Analyser::new(method(args)), PathKinds::default());
+    let (mut analyser, mut kinds) =
+        (Analyser::new(method(args)).with_shifts(clocks.proven), PathKinds::default());
     let mut longest: Option<(u64, TraceView<'_>)> = None;
     let open = segments_file.map(Output::open).transpose()?;
     let (mut late, mut writer) =
@@ -399,6 +439,10 @@ fn analyse(
     let is_one = args.trace.is_some();
     let lanes = drawn(args.html.is_some() || (is_one && args.json), PAGE_LANES_MAX);
     let in_text = drawn(is_one && !args.json, LANES_MAX);
+    let waits = match (causes, longest) {
+        (Some(causes), Some((_, trace))) => waits(&analyser.trace(recording, trace), causes),
+        _ => Vec::new(),
+    };
     let profile = profiler.finish(&args.percentiles);
     let path_profile = path_profiler.map(|profiler| profiler.finish(&args.percentiles));
     Ok(Found {
@@ -408,6 +452,7 @@ fn analyse(
         speedup: retiming.map(|retiming| retiming.finish(&args.percentiles)),
         lanes,
         in_text,
+        waits,
         late,
     })
 }
@@ -458,7 +503,8 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
     let source = Source { paths: vec![other.to_owned()], ..args.source.clone() };
     let Loaded { recording, input } = load::load_keeping(&source, keep(args), stop)?;
     let mut profiler = profiler(args, &recording);
-    let (mut analyser, mut pulse) = (Analyser::new(method(args)), stop.pulse());
+    let clocks = shifts::estimate(&recording, &mut stop.pulse()).ok_or(Failure::Interrupted)?;
+    let (mut analyser, mut pulse) = (Analyser::new(method(args)).with_shifts(clocks.proven), stop.pulse());
     let root = args.root.as_ref().map(|name| recording.names().find(name));
     for trace in
         recording.traces().filter(|trace| root.is_none_or(|root| root == Some(trace.root().name_symbol())))

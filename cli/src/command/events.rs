@@ -22,8 +22,8 @@ Examples:
   astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > g.svg
   astracer events run.json --trace 3615c831d3fc58b5 --html graph.html
 
-X-Trace reports contain events. In other formats each span is one event, at its
-start.";
+X-Trace reports are events. Of other formats, the events are the starts and ends of
+spans, written name and name@end; with --rule events, only starts.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]

@@ -73,8 +73,8 @@ pub(crate) struct Query {
     #[arg(long)]
     weights: bool,
 
-    /// Read log records, too, as points named like their loggers. Straces are always read, as points
-    /// named like their system calls.
+    /// Read log records, too, as points named like their loggers. Straces are always read, as
+    /// points named like their system calls.
     #[arg(long)]
     logs: bool,
 

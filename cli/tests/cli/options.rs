@@ -265,6 +265,7 @@ const FLAGS: &[&str] = &[
     "--paper",
     "--explain",
     "--no-remote-returns",
+    "--logs",
     "--merged",
     "--raw-times",
     "--drop-cycles",

@@ -10,6 +10,8 @@ const NAME: usize = 30;
 const NUMBERS: usize = 22;
 /// The least and the greatest number of columns for bars in a drawing.
 const BAR: (usize, usize) = (20, 100);
+/// System calls that are shown.
+const WAITS_SHOWN: usize = 10;
 
 /// The lines above the tables.
 pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) -> String {
@@ -221,4 +223,27 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
 /// The name of a row; the names of a path are joined by `>`.
 fn joined(name: &[String]) -> String {
     name.iter().map(|name| named(name)).collect::<Vec<_>>().join(" > ")
+}
+
+/// The system calls that a path waited in, longest first.
+pub(super) fn waits(waits: &[Wait]) -> String {
+    if waits.is_empty() {
+        return String::new();
+    }
+    let rows = waits.iter().take(WAITS_SHOWN).map(|wait| {
+        let bytes = if wait.bytes > 0 { format!("{} B ", count(wait.bytes)) } else { String::new() };
+        vec![
+            named(&wait.span).to_string(),
+            measure(wait.ns as f64 / 1e6),
+            escaped(&wait.call).into_owned(),
+            format!("{bytes}{}", escaped(&wait.channel)),
+            escaped(&wait.place).into_owned(),
+        ]
+    });
+    let header = ["waited in a call", "ms", "call", "for", "line"];
+    let mut text = format!("\n{}", output::table(&header, rows));
+    if let Some(more) = waits.len().checked_sub(WAITS_SHOWN).filter(|&more| more > 0) {
+        let _ = writeln!(text, "... and {more} more: --json lists all");
+    }
+    text
 }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use astracer_causality::edge::EdgeKind;
 use astracer_order::Order;
+use astracer_order::links::Link;
 use astracer_order::links::{Links, Relation};
-use astracer_order::select::Link;
 use astracer_order::text::{Stamps, describe, place, time, untimed};
 use serde::Serialize;
 
