@@ -48,6 +48,9 @@ pub enum Certainty {
 }
 
 impl Certainty {
+    /// From the strongest to the weakest.
+    pub const ALL: [Self; 4] = [Self::Stated, Self::Bytes, Self::Ids, Self::Nesting];
+
     /// The words for people: `by ids`.
     pub fn describe(self) -> &'static str {
         match self {

@@ -213,7 +213,7 @@ impl Events {
     }
 
     /// The host whose clock stands for that of a point's host.
-    pub(crate) fn clock(&self, row: &Row) -> u32 {
+    pub fn clock(&self, row: &Row) -> u32 {
         self.clocks[self.process(row).host as usize]
     }
 
@@ -262,6 +262,11 @@ impl Events {
         let (at, len) = row.text;
         let bytes = self.texts.get(at as usize..at as usize + len as usize).unwrap_or_default();
         std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// True if an event's vector clock was recorded.
+    pub fn has_vector_clock(&self, row: &Row) -> bool {
+        row.clock.1 > 0
     }
 
     /// The vector clock of an event: threads, and how many of their events it knows.

@@ -21,6 +21,7 @@ use serde::Serialize;
 
 mod cycles;
 mod drop;
+pub mod evidence;
 pub mod goal;
 mod junctions;
 pub mod links;

@@ -2,11 +2,13 @@
 //! relation of two events.
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
 use super::Order;
-use astracer_causality::edge::{Edge, EdgeKind};
+use super::evidence::{Evidence, Missing};
+use astracer_causality::edge::{Certainty, Edge, EdgeKind};
 
 /// The constraints into and out of each event.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub struct Links<'o> {
     order: &'o Order,
     into: Lists,
     out: Lists,
+    /// Computed for the first question.
+    evidence: OnceLock<Evidence>,
 }
 
 /// Indices of edges by event.
@@ -54,8 +58,10 @@ pub enum Relation {
     Before,
     /// The second is a cause of the first.
     After,
-    /// Neither is a cause of the other.
+    /// Neither is a cause of the other: whatever could have led from one to the other was recorded.
     Concurrent,
+    /// No chain of causes is known, but one may not have been recorded.
+    Unknown,
 }
 
 /// A cause on another line.
@@ -86,6 +92,7 @@ impl<'o> Links<'o> {
             order,
             into: Lists::new(nodes, &order.edges, |edge| edge.after),
             out: Lists::new(nodes, &order.edges, |edge| edge.before),
+            evidence: OnceLock::new(),
         }
     }
 
@@ -104,8 +111,15 @@ impl<'o> Links<'o> {
         self.out.of(event).iter().map(|&index| &self.order.edges[index as usize])
     }
 
-    /// The relation of `one` to `other`, with a chain of as few constraints as possible from the
-    /// cause to the effect. The order must exist.
+    /// The evidence that two events lack to be called concurrent.
+    pub fn missing(&self, one: u32, other: u32) -> Missing {
+        let events = &self.order.events;
+        self.evidence.get_or_init(|| Evidence::new(events)).missing(events, one, other)
+    }
+
+    /// The relation of `one` to `other`, with a chain of constraints from the cause to the effect:
+    /// of those whose weakest certainty is the strongest, one with as few events as possible. The
+    /// order must exist.
     pub fn between(&self, one: u32, other: u32) -> (Relation, Vec<Edge>) {
         let position = |event: u32| self.order.positions.get(event as usize).copied().unwrap_or(0);
         if one == other {
@@ -113,42 +127,53 @@ impl<'o> Links<'o> {
         }
         let is_turned = position(one) > position(other);
         let (cause, effect) = if is_turned { (other, one) } else { (one, other) };
-        match (self.chain(cause, effect), is_turned) {
-            (None, _) => (Relation::Concurrent, Vec::new()),
-            (Some(chain), false) => (Relation::Before, chain),
-            (Some(chain), true) => (Relation::After, chain),
+        match Certainty::ALL.iter().find_map(|&weakest| self.chain(cause, effect, weakest)) {
+            None if self.missing(one, other).is_empty() => (Relation::Concurrent, Vec::new()),
+            None => (Relation::Unknown, Vec::new()),
+            Some(chain) => (if is_turned { Relation::After } else { Relation::Before }, chain),
         }
     }
 
-    /// A shortest chain of constraints between two events. Only events between the two in the order
-    /// can be part of it.
-    fn chain(&self, cause: u32, effect: u32) -> Option<Vec<Edge>> {
+    /// A chain with as few events as possible of constraints that are at least as certain as
+    /// `weakest`. Only nodes between the two in the order can be part of it.
+    fn chain(&self, cause: u32, effect: u32, weakest: Certainty) -> Option<Vec<Edge>> {
         const NEW: u32 = u32::MAX;
-        let positions = &self.order.places;
-        let (from, to) = (*positions.get(cause as usize)?, *positions.get(effect as usize)?);
-        let mut reached_by = vec![NEW; (to.checked_sub(from)? + 1) as usize];
-        let mut queue = VecDeque::from([cause]);
-        'search: while let Some(event) = queue.pop_front() {
-            for &index in self.out.of(event) {
-                let next = self.order.edges[index as usize].after;
-                let place = positions[next as usize].checked_sub(from).map(|place| place as usize);
-                if let Some(by) = place.and_then(|place| reached_by.get_mut(place))
-                    && *by == NEW
-                {
-                    *by = index;
-                    if next == effect {
-                        break 'search;
-                    }
-                    queue.push_back(next);
+        let places = &self.order.places;
+        let (from, to) = (*places.get(cause as usize)?, *places.get(effect as usize)?);
+        // The number of events up to each node, and the edge that leads to it.
+        let mut reached = vec![(u32::MAX, NEW); (to.checked_sub(from)? + 1) as usize];
+        *reached.first_mut()? = (0, NEW);
+        let mut queue = VecDeque::from([(cause, 0)]);
+        while let Some((node, events)) = queue.pop_front() {
+            if node == effect {
+                break;
+            }
+            if reached[(places[node as usize] - from) as usize].0 < events {
+                continue;
+            }
+            for &index in self.out.of(node) {
+                let edge = &self.order.edges[index as usize];
+                let place = places[edge.after as usize].checked_sub(from).map(|place| place as usize);
+                let Some(known) = place.and_then(|place| reached.get_mut(place)) else { continue };
+                let is_junction = self.order.is_junction(edge.after);
+                let next = events + u32::from(!is_junction);
+                if edge.kind.certainty() > weakest || known.0 <= next {
+                    continue;
+                }
+                *known = (next, index);
+                // Nobody sees junctions, so they add nothing to a chain's length.
+                match is_junction {
+                    true => queue.push_front((edge.after, next)),
+                    false => queue.push_back((edge.after, next)),
                 }
             }
         }
-        let (mut chain, mut event) = (Vec::new(), effect);
-        while event != cause {
-            let by = reached_by[(positions[event as usize] - from) as usize];
+        let (mut chain, mut node) = (Vec::new(), effect);
+        while node != cause {
+            let (_, by) = reached[(places[node as usize] - from) as usize];
             let edge = *self.order.edges.get(by as usize)?;
             chain.push(edge);
-            event = edge.before;
+            node = edge.before;
         }
         chain.reverse();
         Some(collapsed(self.order, &chain))
@@ -181,16 +206,20 @@ impl<'o> Links<'o> {
     }
 }
 
-/// The edges of a path with the two or more edges over junctions as one, of the kind of the last.
+/// The edges of a path with the two or more edges over junctions as one, of the least certain kind.
 pub(crate) fn collapsed(order: &Order, path: &[Edge]) -> Vec<Edge> {
     let mut found = Vec::with_capacity(path.len());
-    let mut from = None;
+    let mut over: Option<Edge> = None;
     for &edge in path {
-        let before = from.take().unwrap_or(edge.before);
+        let one = over.take().map_or(edge, |over| {
+            let is_weaker = edge.kind.certainty() >= over.kind.certainty();
+            let kind = if is_weaker { edge.kind } else { over.kind };
+            Edge { before: over.before, after: edge.after, kind }
+        });
         if order.is_junction(edge.after) {
-            from = Some(before);
+            over = Some(one);
         } else {
-            found.push(Edge { before, ..edge });
+            found.push(one);
         }
     }
     found

@@ -115,7 +115,8 @@ pub(crate) struct Order {
     ask: Ask,
 
     /// Print the log records of all files in order, each with time, host and process. A ~ marks a
-    /// record that is concurrent with the one above.
+    /// record that is concurrent with the one above, a ? one that is not known to be ordered with
+    /// it.
     #[arg(long, conflicts_with = "json")]
     merged: bool,
 
@@ -197,7 +198,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let late = files.write(&diagram);
     let printed = if args.json {
-        output::print_json(&show::Answered::new(&report, &order, &answer))
+        output::print_json(&show::Answered::new(&report, &links, &answer))
     } else if args.merged {
         merged::print(&links, &lines, &answer.chosen)
     } else if let Some(text) = show::text(&links, &answer, files.any()) {

@@ -131,8 +131,86 @@ fn the_first_screen_says_when_clocks_alone_order_the_logs() {
     let text = screen(input.path());
     assert!(!text.contains(says) && text.contains("LOGS --cause-of 5"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains(input.path())), "{text}");
-    let logs: String =
-        EVENTS.lines().filter(|line| line.contains("LOG")).map(|line| format!("{line}\n")).collect();
-    let logs = Scratch::new("order-alone.jsonl", &logs);
+    let logs = Scratch::new("order-alone.jsonl", &without("size"));
     assert!(screen(logs.path()).contains(says));
+}
+
+/// The lines of [`EVENTS`] that do not hold a text.
+fn without(text: &str) -> String {
+    EVENTS.lines().filter(|line| !line.contains(text)).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn events_without_recorded_messages_are_not_known_to_be_ordered() {
+    let ask = |text: &str, more: &[&str]| {
+        let input = Scratch::new("order-unknown.jsonl", text);
+        success(&run(&[&["order", input.path(), "--between", "4", "5"], more].concat()))
+    };
+    assert!(ask(EVENTS, &[]).contains("A and B are concurrent"));
+    let text = ask(&without("RCV"), &[]);
+    // Nothing bounds the clocks of both hosts, so they say nothing.
+    let says = "A and B are not known to be ordered: no messages of b were recorded\n";
+    assert!(text.contains(says), "{text}");
+    let logs = without("size");
+    let text = ask(&logs, &[]);
+    assert!(text.contains("no messages of b and a were recorded\n"), "{text}");
+    // By one clock, event 4 is 1 ms before event 5.
+    let text = ask(&logs.replace("2@b", "2@a"), &[]);
+    let says = "no messages of a were recorded; by the clocks, A is 1.000 ms earlier\n";
+    assert!(text.contains(says), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&ask(&logs.replace("2@b", "2@a"), &["--json"])).expect("JSON");
+    let between = &json["between"];
+    assert_eq!(between["relation"], "unknown");
+    assert_eq!(between["missing"]["processes"], serde_json::json!(["a"]));
+    assert_eq!(between["by_clocks"], serde_json::json!({"earlier_ns": 1_000_000}));
+}
+
+#[test]
+fn a_merged_log_marks_what_is_not_known_to_be_ordered() {
+    let input = Scratch::new("order-merged-unknown.jsonl", &without("size"));
+    let text = success(&run(&["order", input.path(), "--merged"]));
+    let marks: String = text.lines().filter_map(|line| line.chars().next()).take(3).collect();
+    assert_eq!(marks, " ??", "{text}");
+}
+
+/// Spans of h1 that call h2 at 10 to 50 and at `second` to 90 ms. The clock of h2 is `ahead` ms ahead.
+fn two_calls(second: u64, ahead: u64) -> String {
+    let span = |host: &str, name: &str, kind: u32, id: u64, parent: &str, start: u64, end: u64| {
+        format!(
+            r#"{{"resourceSpans":[{{"resource":{{"attributes":[{{"key":"service.name","value":{{"stringValue":"{host}"}}}},{{"key":"host.name","value":{{"stringValue":"{host}"}}}}]}},"scopeSpans":[{{"spans":[{{"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"{id:016x}",{parent}"name":"{name}","kind":{kind},"startTimeUnixNano":"{}","endTimeUnixNano":"{}"}}]}}]}}]}}"#,
+            1_764_000_000_000_000_000 + start * 1_000_000,
+            1_764_000_000_000_000_000 + end * 1_000_000,
+        )
+    };
+    let of = |id: u64| format!(r#""parentSpanId":"{id:016x}","#);
+    [
+        span("h1", "request", 2, 1, "", 0, 100),
+        span("h1", "call-first", 3, 2, &of(1), 5, 55),
+        span("h1", "call-second", 3, 3, &of(1), second - 5, 95),
+        span("h2", "first", 2, 4, &of(2), 10 + ahead, 50 + ahead),
+        span("h2", "second", 2, 5, &of(3), second + ahead, 90 + ahead),
+    ]
+    .join("\n")
+}
+
+/// By hand: `first` lies 5 ms within its call on both sides, and so does `second`.
+#[test]
+fn a_chain_says_its_certainty_and_the_clocks_it_relies_on() {
+    let ask = |text: &str, two: [&str; 2]| {
+        let input = Scratch::new("order-certainty.json", text);
+        success(&run(&["order", input.path(), "--between", two[0], two[1]]))
+    };
+    let servers = ["/^first$/", "/^second$/"];
+    let text = ask(&two_calls(65, 0), servers);
+    // The first event of that name is the start, which by ids alone leads nowhere.
+    assert!(text.contains("A is before B") && text.contains("Certainty: by nesting.\n"), "{text}");
+    let text = ask(&two_calls(65, 200), servers);
+    let says = "Certainty: by nesting; the clock of h2 is corrected by 200.0 ms (within 5.000 ms).\n";
+    assert!(text.contains(says), "{text}");
+    let text = ask(&two_calls(65, 200), ["/^request$/", "/^second$/"]);
+    assert!(text.contains("Certainty: by ids.\n"), "{text}");
+    let text = ask(EVENTS, ["1", "4"]);
+    assert!(text.contains("Certainty: by bytes.\n"), "{text}");
+    assert!(ask(EVENTS, ["1", "5"]).contains("Certainty: as recorded.\n"));
 }

@@ -3,3 +3,4 @@
 mod answers;
 mod causes;
 mod recording;
+mod relation;

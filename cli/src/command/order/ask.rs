@@ -22,7 +22,9 @@ const NAMES_SHOWN: usize = 8;
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Questions and selections")]
 pub(super) struct Ask {
-    /// Say whether A is before or after B, with the shortest chain of causes, or concurrent.
+    /// Say whether A is before or after B, with the most certain chain of causes and its evidence;
+    /// concurrent with it, if the messages of both processes were recorded; or not known to be
+    /// ordered.
     #[arg(long, num_args = 2, value_names = ["A", "B"], value_parser = event)]
     between: Option<Vec<EventName>>,
 

@@ -32,17 +32,21 @@ fn write(links: &Links<'_>, lines: &Lines, chosen: &Selection, out: &mut impl Wr
     let events = &order.events;
     let stamps = Stamps::of(order);
     let mut clocks = Clocks::new(links, lines);
-    // The line and the number of the record above.
-    let mut above = None;
+    // The record above, with its line and number.
+    let mut above: Option<(u32, u32, u32)> = None;
     for &event in &order.sequence {
         let clock = clocks.step(event, true);
         let row = &events.rows()[event as usize];
         if row.kind != EventKind::Log || !chosen.is_chosen[event as usize] {
             continue;
         }
-        let is_concurrent = above.is_some_and(|(line, number)| clock.of(line) < number);
-        above = Some((clock.line, clock.number));
-        let mark = if is_concurrent { '~' } else { ' ' };
+        let unordered = above.filter(|&(_, line, number)| clock.of(line) < number);
+        let mark = match unordered {
+            None => ' ',
+            Some((above, ..)) if links.missing(above, event).is_empty() => '~',
+            Some(_) => '?',
+        };
+        above = Some((event, clock.line, clock.number));
         let process = &*events.process(row).name;
         // A process without a name is known by its thread.
         let process = if process.is_empty() { &*events.thread(row).name } else { process };

@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use astracer_causality::edge::EdgeKind;
+use astracer_causality::edge::{Certainty, Edge, EdgeKind};
 use astracer_order::Order;
+use astracer_order::evidence::{ByClocks, Missing};
 use astracer_order::links::Link;
 use astracer_order::links::{Links, Relation};
 use astracer_order::text::{Stamps, describe, place, time, untimed};
 use serde::Serialize;
 
 use super::ask::{Answer, Between, Found};
+use super::clocks::length;
 use super::report::Report;
 use crate::output::{self, count, escaped};
 
@@ -35,8 +37,33 @@ struct BetweenJson<'a> {
     a: u64,
     b: u64,
     relation: &'a Relation,
+    /// The evidence for the chain, as on the screen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certainty: Option<String>,
+    /// The evidence that the two lack to be called concurrent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<MissingJson>,
+    /// The two by their hosts' clocks, where nothing else orders them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_clocks: Option<ByClocksJson>,
     /// From the cause to the effect.
     chain: Vec<Step>,
+}
+
+#[derive(Serialize)]
+struct MissingJson {
+    /// The processes whose messages are missing.
+    processes: Vec<String>,
+    says: String,
+}
+
+#[derive(Serialize)]
+struct ByClocksJson {
+    /// By how much A is earlier than B; negative if it is later.
+    earlier_ns: i64,
+    /// The largest error; absent if both are of one clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    within_ns: Option<u64>,
 }
 
 /// An event of a chain.
@@ -76,7 +103,8 @@ fn name(link: &Link) -> &'static str {
 }
 
 impl<'a> Answered<'a> {
-    pub(super) fn new(report: &'a Report<'a>, order: &'a Order, answer: &'a Answer) -> Self {
+    pub(super) fn new(report: &'a Report<'a>, links: &Links<'a>, answer: &'a Answer) -> Self {
+        let order = links.order();
         let rows = order.events.rows();
         let id = |event: u32| rows[event as usize].id;
         let step = |event: u32, by: Option<EdgeKind>| {
@@ -95,10 +123,20 @@ impl<'a> Answered<'a> {
         let between = answer.between.as_ref().map(|between| {
             let first = between.chain.first().map(|edge| step(edge.before, None));
             let rest = between.chain.iter().map(|edge| step(edge.after, Some(edge.kind)));
+            let (one, other) = (between.one.event, between.other.event);
+            let is_unknown = between.relation == Relation::Unknown;
+            let missing = is_unknown.then(|| links.missing(one, other));
+            let by_clocks = is_unknown.then(|| ByClocks::new(order, one, other)).flatten();
             BetweenJson {
                 a: id(between.one.event),
                 b: id(between.other.event),
                 relation: &between.relation,
+                certainty: (!between.chain.is_empty()).then(|| certainty(order, &between.chain)),
+                missing: missing.map(|missing| MissingJson {
+                    processes: process_names(order, &missing),
+                    says: lacking(order, &missing),
+                }),
+                by_clocks: by_clocks.map(|by| ByClocksJson { earlier_ns: by.earlier, within_ns: by.within }),
                 chain: first.into_iter().chain(rest).collect(),
             }
         });
@@ -158,8 +196,10 @@ fn relation(links: &Links<'_>, between: &Between) -> String {
         Relation::Concurrent => {
             writeln!(text, "A and B are concurrent: neither can have caused the other.")
         }
+        Relation::Unknown => writeln!(text, "{}", unknown(links, between)),
     };
     let Some(first) = between.chain.first() else { return text };
+    let _ = writeln!(text, "Certainty: {}.", certainty(order, &between.chain));
     let _ = writeln!(
         text,
         "The shortest chain of causes has {}:",
@@ -180,6 +220,76 @@ fn relation(links: &Links<'_>, between: &Between) -> String {
         }
         let _ = writeln!(text, "{}", line(order, stamps, edge.after, "", width));
         at += run.max(1);
+    }
+    text
+}
+
+/// The sentence for two events that are neither ordered nor concurrent for certain.
+fn unknown(links: &Links<'_>, between: &Between) -> String {
+    let order = links.order();
+    let (one, other) = (between.one.event, between.other.event);
+    let mut text = format!(
+        "A and B are not known to be ordered: {}",
+        escaped(&lacking(order, &links.missing(one, other)))
+    );
+    let Some(by) = ByClocks::new(order, one, other) else { return text };
+    let within = by.within.map_or_else(String::new, |within| format!(" (within {})", length(within)));
+    let _ = match by.earlier {
+        0 => write!(text, "; by the clocks, A and B are at the same time{within}"),
+        1.. => write!(text, "; by the clocks, A is {} earlier{within}", length(by.earlier.unsigned_abs())),
+        _ => write!(text, "; by the clocks, B is {} earlier{within}", length(by.earlier.unsigned_abs())),
+    };
+    text
+}
+
+/// The names of processes; a process without a name is known by its host.
+fn process_names(order: &Order, missing: &Missing) -> Vec<String> {
+    let name = |&process: &u32| {
+        let process = &order.events.processes()[process as usize];
+        let host = &order.events.hosts()[process.host as usize];
+        if process.name.is_empty() { host.clone() } else { process.name.clone() }
+    };
+    let mut names: Vec<String> = missing.processes.iter().map(name).collect();
+    names.dedup();
+    names
+}
+
+/// The evidence that two events lack.
+fn lacking(order: &Order, missing: &Missing) -> String {
+    let names = process_names(order, missing).join(" and ");
+    let messages = format!("no messages of {names} were recorded");
+    match missing.is_one_trace {
+        true => format!("{messages}, and not every call of {names} has a span of its callee"),
+        false => messages,
+    }
+}
+
+/// The weakest certainty of a chain: "by ids and bytes". Nesting relies on clocks, so it names those
+/// that were corrected.
+fn certainty(order: &Order, chain: &[Edge]) -> String {
+    let is = |certainty: Certainty| chain.iter().any(|edge| edge.kind.certainty() == certainty);
+    if !is(Certainty::Nesting) {
+        return match (is(Certainty::Ids), is(Certainty::Bytes)) {
+            (true, true) => "by ids and bytes",
+            (true, false) => Certainty::Ids.describe(),
+            (false, true) => Certainty::Bytes.describe(),
+            (false, false) => Certainty::Stated.describe(),
+        }
+        .to_owned();
+    }
+    let host = |event: u32| order.events.process(&order.events.rows()[event as usize]).host;
+    let mut hosts: Vec<u32> = chain.iter().flat_map(|edge| [host(edge.before), host(edge.after)]).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let mut text = Certainty::Nesting.describe().to_owned();
+    for host in hosts.iter().filter(|_| hosts.len() > 1) {
+        let Some(clock) = order.host_clocks.get(*host as usize).filter(|clock| clock.ahead != 0) else {
+            continue;
+        };
+        let within = clock.within.map_or_else(String::new, |within| format!(" (within {})", length(within)));
+        let name = escaped(&order.events.hosts()[*host as usize]);
+        let by = length(clock.ahead.unsigned_abs());
+        let _ = write!(text, "; the clock of {name} is corrected by {by}{within}");
     }
     text
 }

@@ -1,0 +1,210 @@
+//! The words for two events: before, after, concurrent, or not known to be ordered. Each test makes
+//! its word false by a change of its input.
+
+use std::sync::Arc;
+
+use astracer_causality::edge::{Certainty, EdgeKind};
+use astracer_causality::intake::Intake;
+use astracer_formats::{Limits, detect, events, logs};
+use astracer_model::event::EventKind;
+use astracer_model::sink::Sink as _;
+use astracer_order::evidence::ByClocks;
+use astracer_order::links::{Links, Relation};
+use astracer_order::{Options, Order};
+use astracer_recording::stop::Pulse;
+
+/// The order of texts, each of a host.
+fn order_of(files: &[(&str, &str)]) -> Order {
+    let mut intake = Intake::new(3);
+    let (limits, options) = (Limits::default(), logs::Options::default());
+    for (number, &(host, text)) in files.iter().enumerate() {
+        intake.set_host(host);
+        let (file, mut input) = (Arc::from(format!("{number}-{host}.x")), text.as_bytes());
+        if let Some(format) = events::detect(text.as_bytes(), &options) {
+            intake.event_file(&file, format);
+            events::read(format, &mut input, &file, &limits, &options, &mut intake);
+        } else if let detect::Detection::Format(format) = detect::detect(text.as_bytes(), true) {
+            intake.file(&file, format);
+            astracer_formats::read(format, &mut input, &file, &limits, &mut intake);
+        } else {
+            let format = logs::detect(text.as_bytes(), &options).expect("a format");
+            intake.log_file(&file, format);
+            logs::read(format, &mut input, &file, &limits, &options, &mut intake);
+        }
+    }
+    let order = astracer_order::order(intake.finish(), &Options::default(), &mut Pulse::never());
+    let order = order.expect("not stopped");
+    assert!(order.exists());
+    order
+}
+
+/// The event of a kind whose text begins so.
+fn event(order: &Order, kind: EventKind, text: &str) -> u32 {
+    let fits = |&event: &u32| {
+        let row = &order.events.rows()[event as usize];
+        row.kind == kind && order.events.text(row).starts_with(text)
+    };
+    order.sequence.iter().copied().find(fits).expect("an event")
+}
+
+fn start(order: &Order, name: &str) -> u32 {
+    event(order, EventKind::SpanStart, name)
+}
+
+fn end(order: &Order, name: &str) -> u32 {
+    event(order, EventKind::SpanEnd, name)
+}
+
+/// The names of the hosts of processes whose evidence is missing.
+fn missing(order: &Order, one: u32, other: u32) -> Vec<String> {
+    let (events, links) = (&order.events, Links::new(order));
+    let host = |&process: &u32| events.hosts()[events.processes()[process as usize].host as usize].clone();
+    links.missing(one, other).processes.iter().map(host).collect()
+}
+
+/// Two threads on two hosts, with one message between them.
+const ASKED: &str = r#"{"type":"LOG","timestamp":1525880625800,"thread":"1@a","message":"asked","id":1}
+{"type":"SND","timestamp":1525880625801,"thread":"1@a","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":2}
+{"type":"RCV","timestamp":1525880625803,"thread":"2@b","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":3}
+{"type":"LOG","timestamp":1525880625804,"thread":"2@b","message":"answered","id":4}
+{"type":"LOG","timestamp":1525880625805,"thread":"1@a","message":"waited","id":5}
+"#;
+
+#[test]
+fn events_are_concurrent_only_if_messages_of_both_processes_were_recorded() {
+    let of = |text: &str| {
+        let order = order_of(&[("", text)]);
+        let [one, other] = ["answered", "waited"].map(|text| event(&order, EventKind::Log, text));
+        (Links::new(&order).between(one, other).0, missing(&order, one, other))
+    };
+    assert_eq!(of(ASKED), (Relation::Concurrent, vec![]));
+    let without = |kind: &str| -> String {
+        ASKED.lines().filter(|line| !line.contains(kind)).map(|line| format!("{line}\n")).collect()
+    };
+    assert_eq!(of(&without("RCV")), (Relation::Unknown, vec!["b".to_owned()]));
+    assert_eq!(of(&without("SND")), (Relation::Unknown, vec!["a".to_owned()]));
+    let logs = ASKED.lines().filter(|line| line.contains("LOG")).collect::<Vec<_>>().join("\n");
+    assert_eq!(of(&logs), (Relation::Unknown, vec!["b".to_owned(), "a".to_owned()]));
+}
+
+/// Two events that know only of themselves, by their vector clocks.
+#[test]
+fn vector_clocks_are_evidence_of_messages() {
+    let text = "(?<host>\\S*) (?<clock>{.*})\\n(?<event>.*)\n\na {\"a\":1}\none\nb {\"b\":1}\nother\n";
+    let order = order_of(&[("", text)]);
+    assert_eq!(order.events.len(), 2);
+    assert_eq!(Links::new(&order).between(0, 1).0, Relation::Concurrent);
+}
+
+/// A span: its service, name, kind, id, parent (0 for none), and its start and end in ms.
+type Span<'a> = (&'a str, &'a str, u32, u32, u32, u64, u64);
+
+const SERVER: u32 = 2;
+const CLIENT: u32 = 3;
+
+/// Spans of one trace, a line each. Each service has a host of its own.
+fn spans(all: &[Span<'_>]) -> String {
+    let mut text = String::new();
+    for (service, name, kind, id, parent, start, end) in all {
+        let parent = match parent {
+            0 => String::new(),
+            id => format!("\"parentSpanId\":\"{id:016x}\","),
+        };
+        let value = |key: &str, value: &str| {
+            format!("{{\"key\":\"{key}\",\"value\":{{\"stringValue\":\"{value}\"}}}}")
+        };
+        let resource = [value("service.name", service), value("host.name", &format!("{service}-host"))];
+        let nanos = |ms: &u64| 1_764_000_000_000_000_000 + ms * 1_000_000;
+        text += &format!(
+            "{{\"resourceSpans\":[{{\"resource\":{{\"attributes\":[{}]}},\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"0af7651916cd43dd8448eb211c80319c\",\"spanId\":\"{id:016x}\",{parent}\"name\":\"{name}\",\"kind\":{kind},\"startTimeUnixNano\":\"{}\",\"endTimeUnixNano\":\"{}\"}}]}}]}}]}}\n",
+            resource.join(","),
+            nanos(start),
+            nanos(end),
+        );
+    }
+    text
+}
+
+/// A request that calls `first` on db and `second` on cache, at these times.
+fn calls(first: (u64, u64), second: (u64, u64)) -> Vec<Span<'static>> {
+    vec![
+        ("web", "request", SERVER, 1, 0, 0, 100),
+        ("web", "call-first", CLIENT, 2, 1, first.0, first.1),
+        ("web", "call-second", CLIENT, 3, 1, second.0, second.1),
+        ("db", "first", SERVER, 4, 2, first.0 + 5, first.1 - 5),
+        ("cache", "second", SERVER, 5, 3, second.0 + 5, second.1 - 5),
+    ]
+}
+
+fn first_to_second(all: &[Span<'_>]) -> (Relation, Vec<EdgeKind>) {
+    let order = order_of(&[("", &spans(all))]);
+    let (relation, chain) = Links::new(&order).between(end(&order, "first"), start(&order, "second"));
+    (relation, chain.iter().map(|edge| edge.kind).collect())
+}
+
+/// By hand: the end of `first` (50) -> the end of its call (55) -> the start of the next (60) ->
+/// `second`.
+#[test]
+fn a_call_after_another_is_after_it_by_nesting() {
+    let (relation, kinds) = first_to_second(&calls((5, 55), (60, 95)));
+    assert_eq!(relation, Relation::Before);
+    assert_eq!(kinds.iter().map(|kind| kind.certainty()).max(), Some(Certainty::Nesting), "{kinds:?}");
+    // Calls that overlap are concurrent: every one of them has spans on both sides.
+    assert_eq!(first_to_second(&calls((5, 55), (40, 95))), (Relation::Concurrent, vec![]));
+}
+
+#[test]
+fn a_call_without_its_server_leaves_a_trace_unknown() {
+    let mut all = calls((5, 55), (40, 95));
+    // What db calls from within `first` was not recorded.
+    all.push(("db", "lost", CLIENT, 6, 4, 20, 30));
+    assert_eq!(first_to_second(&all).0, Relation::Unknown);
+    let order = order_of(&[("", &spans(&all))]);
+    let (one, other) = (end(&order, "first"), start(&order, "second"));
+    assert_eq!(missing(&order, one, other), ["db-host"]);
+    // Of one process, nothing else is asked for.
+    let (one, other) = (end(&order, "call-first"), start(&order, "call-second"));
+    assert_eq!(missing(&order, one, other), [""; 0]);
+    // A callee in the same process is none.
+    all.push(("db", "inner", SERVER, 7, 6, 21, 29));
+    assert_eq!(first_to_second(&all).0, Relation::Unknown);
+    *all.last_mut().expect("a span") = ("disk", "inner", SERVER, 7, 6, 21, 29);
+    assert_eq!(first_to_second(&all).0, Relation::Concurrent);
+}
+
+/// The parent's start is before everything by ids; nesting, though no longer, is not taken.
+#[test]
+fn a_more_certain_chain_is_taken_before_a_shorter_one() {
+    let order = order_of(&[("", &spans(&calls((5, 55), (60, 95))))]);
+    let links = Links::new(&order);
+    let (relation, chain) = links.between(start(&order, "request"), start(&order, "second"));
+    assert_eq!(relation, Relation::Before);
+    let kinds: Vec<_> = chain.iter().map(|edge| edge.kind).collect();
+    assert_eq!(kinds, [EdgeKind::Call, EdgeKind::Call]);
+    let (_, chain) = links.between(start(&order, "first"), end(&order, "request"));
+    assert!(chain.iter().any(|edge| edge.kind.certainty() == Certainty::Nesting), "{chain:?}");
+}
+
+/// Messages both ways bound the clocks: with delays of 2 and 4 ms they may differ by 3 at most.
+#[test]
+fn clocks_compare_only_events_between_which_their_error_is_known() {
+    let message = |id: u64, time: u64, kind: &str, (from, to): (&str, &str)| {
+        let thread = if (kind == "SND") == (from == "a") { "1@a" } else { "2@b" };
+        format!(
+            "{{\"type\":\"{kind}\",\"timestamp\":{},\"thread\":\"{thread}\",\"src\":\"{from}\",\"src_port\":1,\"dst\":\"{to}\",\"dst_port\":1,\"size\":9,\"id\":{id}}}\n",
+            1_525_880_625_000 + time
+        )
+    };
+    let one_way = message(1, 10, "SND", ("a", "b")) + &message(2, 12, "RCV", ("a", "b"));
+    let both = one_way.clone() + &message(3, 20, "SND", ("b", "a")) + &message(4, 24, "RCV", ("b", "a"));
+    let compared = |text: &str| {
+        let order = order_of(&[("", text)]);
+        let of = |id: u64| order.events.rows().iter().position(|row| row.id == id).expect("an id") as u32;
+        ByClocks::new(&order, of(1), of(2))
+    };
+    // b may be 2 ms ahead or 4 behind, so it is taken to be 1 behind, within 3.
+    assert_eq!(compared(&both), Some(ByClocks { earlier: 3_000_000, within: Some(3_000_000) }));
+    assert_eq!(compared(&one_way), None);
+    let one_clock = one_way.replace("2@b", "2@a");
+    assert_eq!(compared(&one_clock), Some(ByClocks { earlier: 2_000_000, within: None }));
+}
