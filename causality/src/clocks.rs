@@ -453,6 +453,29 @@ mod tests {
         all.iter().map(|&(from, to, least)| Link { from, to, least }).collect()
     }
 
+    /// A and B agree. By hand: a message to C that arrived 5 ns before it was sent shows C at least
+    /// 5 behind, one that took time shows nothing, and of two bounds the wider shift keeps both.
+    #[test]
+    fn a_host_bounded_from_one_side_is_shifted_by_the_least_that_keeps_all_bounds() {
+        let names: Vec<String> = ["a", "b", "c"].map(String::from).into();
+        let shifted = |from_a: u64, from_b: u64| {
+            let mut bounds = Bounds::default();
+            for (from, to, received) in [(0, 1, 100), (1, 0, 100), (0, 2, from_a), (1, 2, from_b)] {
+                bounds.message((from, 100), (to, received));
+            }
+            let clock = &estimate(&names, bounds, &[None; 3])[2];
+            assert_eq!((clock.evidence, clock.within), (ClockEvidence::OneWay, None));
+            (clock.ahead, clock.reference)
+        };
+        assert_eq!(shifted(95, 91), (-9, 1));
+        assert_eq!(shifted(91, 95), (-9, 0));
+        assert_eq!(shifted(95, 130), (-5, 0));
+        // Equal bounds: the first host is named. Without a shift, C is compared to none.
+        assert_eq!(shifted(95, 95), (-5, 0));
+        assert_eq!(shifted(100, 130), (0, 2));
+        assert_eq!(shifted(120, 130), (0, 2));
+    }
+
     /// By hand: B is ahead by 10 at most, and by 4 at least.
     #[test]
     fn the_middle_of_both_bounds_is_taken() {

@@ -174,7 +174,8 @@ fn a_merged_log_marks_what_is_not_known_to_be_ordered() {
     assert_eq!(marks, " ??", "{text}");
 }
 
-/// Spans of h1 that call h2 at 10 to 50 and at `second` to 90 ms. The clock of h2 is `ahead` ms ahead.
+/// Spans of h1 that call h2 at 10 to 50 and at `second` to 90 ms. The clock of h2 is `ahead` ms
+/// ahead.
 fn two_calls(second: u64, ahead: u64) -> String {
     let span = |host: &str, name: &str, kind: u32, id: u64, parent: &str, start: u64, end: u64| {
         format!(

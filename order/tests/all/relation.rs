@@ -156,13 +156,13 @@ fn a_call_after_another_is_after_it_by_nesting() {
 #[test]
 fn a_call_without_its_server_leaves_a_trace_unknown() {
     let mut all = calls((5, 55), (40, 95));
-    // What db calls from within `first` was not recorded.
+    // The callee of db's call from within `first` was not recorded.
     all.push(("db", "lost", CLIENT, 6, 4, 20, 30));
     assert_eq!(first_to_second(&all).0, Relation::Unknown);
     let order = order_of(&[("", &spans(&all))]);
     let (one, other) = (end(&order, "first"), start(&order, "second"));
     assert_eq!(missing(&order, one, other), ["db-host"]);
-    // Of one process, nothing else is asked for.
+    // Points of one process need no other evidence.
     let (one, other) = (end(&order, "call-first"), start(&order, "call-second"));
     assert_eq!(missing(&order, one, other), [""; 0]);
     // A callee in the same process is none.

@@ -264,8 +264,8 @@ fn lacking(order: &Order, missing: &Missing) -> String {
     }
 }
 
-/// The weakest certainty of a chain: "by ids and bytes". Nesting relies on clocks, so it names those
-/// that were corrected.
+/// The weakest certainty of a chain: "by ids and bytes". Nesting relies on clocks, so the corrected
+/// ones are named.
 fn certainty(order: &Order, chain: &[Edge]) -> String {
     let is = |certainty: Certainty| chain.iter().any(|edge| edge.kind.certainty() == certainty);
     if !is(Certainty::Nesting) {
