@@ -144,9 +144,10 @@ fn is_month_or_weekday(text: &[u8]) -> bool {
 /// A number of exactly `len` digits at the start of a text.
 fn fixed(text: &[u8], len: usize) -> Option<i64> {
     let digits = text.get(..len)?;
-    digits
-        .iter()
-        .try_fold(0i64, |sum, &digit| digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0')))
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    digits.iter().try_fold(0i64, |sum, &digit| sum.checked_mul(10)?.checked_add(i64::from(digit - b'0')))
 }
 
 fn digit_count(text: &[u8]) -> usize {
