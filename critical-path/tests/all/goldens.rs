@@ -1,6 +1,6 @@
 //! Expected results: the files beside this one, or those in a folder of your own.
 //!
-//! `ASTRACER_GOLDENS=folder cargo test -p astracer-analysis --test all -- --nocapture` checks cases
+//! `ASTRACER_GOLDENS=folder cargo test -p astracer-critical-path --test all -- --nocapture` checks cases
 //! of your own, in files with the same names: `cpath/cases.jsonl`,
 //! `critical_path/jaeger_ui_cases.json`, `critical_path/crisp_test_cases/1.json` and so on with
 //! `critical_path/crisp_fixture_out.json`, and `xtrace/criticalpath_expected.json` with the traces
