@@ -1,5 +1,6 @@
 //! Arguments that commands share: which recordings to read, and how.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use astracer_formats as records;
@@ -9,6 +10,7 @@ use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
 
+use crate::bounded::read_within;
 use crate::failure::Failure;
 use crate::identity::printed_apart;
 use crate::values::size;
@@ -153,12 +155,19 @@ impl Bounds {
     }
 }
 
+/// The largest file of layouts.
+const LAYOUTS_MAX: u64 = 1 << 20;
+
 /// The layouts of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Layouts(Vec<Given>);
 
 fn layouts(path: &str) -> Result<Layouts, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let read = File::open(path).and_then(|file| read_within(file, LAYOUTS_MAX));
+    let bytes = read.map_err(|error| format!("cannot read {path}: {error}"))?;
+    let bytes = bytes.ok_or_else(|| format!("{path} is larger than 1 MiB; is it the right file?"))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8 text; is it the right file?"))?;
     Given::list(&text).map(Layouts)
 }
 

@@ -222,11 +222,26 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "forms_are_known_by_their_content",
     ),
     (
-        "belongs to the record before it",
+        "most of the first 200 lines follow",
+        "formats/src/moments/logs/layout.rs",
+        "layouts_are_recognised_by_most_of_their_lines",
+    ),
+    (
+        "belongs to the record above it",
         "formats/tests/it/log_lines.rs",
         "lines_that_begin_no_record_belong_to_the_one_before",
     ),
     ("whose ids it states", "recording/tests/it/logs.rs", "records_are_joined_to_their_traces_and_spans"),
+    (
+        "from members of these or similar names",
+        "formats/tests/it/log_shapes.rs",
+        "the_writer_of_a_line_is_its_resource",
+    ),
+    (
+        "Times without a year or a date",
+        "formats/src/moments/logs/clock.rs",
+        "a_missing_year_or_date_is_that_of_the_file",
+    ),
     (
         "Times without a zone are UTC",
         "formats/src/moments/logs/time.rs",
