@@ -97,10 +97,12 @@ fn keep_members(copy: &Path, folders: &[String]) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// `manifest` with `folders` as its members; every member becomes a default one.
 fn with_members(manifest: &str, folders: &[String]) -> Option<String> {
-    let start = manifest.find("members = [")?;
-    let end = start + manifest[start..].find(']')? + 1;
-    Some(format!("{}members = {folders:?}{}", &manifest[..start], &manifest[end..]))
+    let text: String = manifest.split_inclusive('\n').filter(|line| !line.starts_with("default-members")).collect();
+    let start = text.find("members = [")?;
+    let end = start + text[start..].find(']')? + 1;
+    Some(format!("{}members = {folders:?}{}", &text[..start], &text[end..]))
 }
 
 #[cfg(test)]
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn only_published_crates_stay_in_the_workspace() {
-        let manifest = "[workspace]\nmembers = [\n    \"a\",\n    \"b\",\n]\nresolver = \"3\"\n";
+        let manifest = "[workspace]\nmembers = [\n    \"a\",\n    \"b\",\n]\ndefault-members = [\"b\"]\nresolver = \"3\"\n";
         let expected = "[workspace]\nmembers = [\"a\"]\nresolver = \"3\"\n";
         assert_eq!(with_members(manifest, &["a".to_owned()]).as_deref(), Some(expected));
         assert_eq!(with_members("[workspace]", &[]), None);
