@@ -138,7 +138,7 @@ fn convert_all(from: Format, to: Format, text: &[u8], out: &mut Vec<u8>) -> u64 
     out.clear();
     let mut converter = Converter::new(to, Box::new(out)).expect("a format that is written");
     let file = "f".into();
-    converter.file(&file, from);
+    converter.file(&file, from.into());
     astracer_formats::read(from, &mut &*text, &file, &Limits::default(), &mut converter);
     converter.finish().expect("writes to memory succeed").spans
 }

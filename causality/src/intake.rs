@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use astracer_model::EventFormat;
 use astracer_model::event::{Channel, Endpoint, Event, EventKind};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::LogRecord;
 use astracer_model::problem::{Place, Problem, Problems};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Content, Record, Sink, Wants};
 use astracer_model::span::{Span, SpanKind};
-use astracer_model::{EventFormat, Format, LogFormat};
 use astracer_recording::Recording;
 use astracer_recording::intern::Interner;
 use astracer_recording::origin::THREADS;
@@ -402,9 +402,15 @@ fn own_starts(rows: &mut Vec<Row>, origins: &[Origin]) {
 }
 
 impl Sink for Intake<'_> {
-    fn file(&mut self, file: &Arc<str>, format: Format) {
-        self.open(file, true);
-        self.recording.file(file, format);
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        self.open(file, content != Content::Events(EventFormat::FalconJson));
+        let Content::Events(format) = content else {
+            return self.recording.file(file, content);
+        };
+        self.recording.beside(file);
+        if let Some(origin) = self.origins.last_mut() {
+            origin.has_clocks = format == EventFormat::VectorClocks;
+        }
     }
 
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
@@ -418,25 +424,8 @@ impl Sink for Intake<'_> {
         self.recording.document();
     }
 
-    fn wants_events(&self) -> bool {
-        true
-    }
-
-    fn event_file(&mut self, file: &Arc<str>, format: EventFormat) {
-        self.open(file, format != EventFormat::FalconJson);
-        self.recording.beside(file);
-        if let Some(origin) = self.origins.last_mut() {
-            origin.has_clocks = format == EventFormat::VectorClocks;
-        }
-    }
-
-    fn wants_logs(&self) -> bool {
-        self.wants_logs
-    }
-
-    fn log_file(&mut self, file: &Arc<str>, format: LogFormat) {
-        self.open(file, true);
-        self.recording.log_file(file, format);
+    fn wants(&self) -> Wants {
+        Wants { logs: self.wants_logs, events: true }
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {

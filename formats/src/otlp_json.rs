@@ -74,7 +74,7 @@ const LAYOUT_WITH_LOGS: Layout = Layout {
 
 /// Reads one file of this format to its end, with its log records if the sink wants them.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
-    let mut units = Units { wants_logs: sink.wants_logs(), ..Units::default() };
+    let mut units = Units { wants_logs: sink.wants().logs, ..Units::default() };
     let layout = if units.wants_logs { LAYOUT_WITH_LOGS } else { LAYOUT };
     let counts =
         read_units(input, file, limits, sink, layout, &mut |cursor, out| units.resource_spans(cursor, out));

@@ -13,44 +13,26 @@ pub trait Sink {
     /// Receives one span and the record it was read from.
     fn span(&mut self, span: Span<'_>, record: Record<'_>);
 
-    /// Announces that the spans and problems after this call come from `file`, which has this
-    /// format.
-    fn file(&mut self, file: &Arc<str>, format: Format) {
-        let _ = (file, format);
+    /// Announces that what follows, problems included, comes from `file`, which holds this.
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        let _ = (file, content);
     }
 
-    /// Returns true if log records are wanted. Files of logs are skipped otherwise.
-    fn wants_logs(&self) -> bool {
-        false
+    /// Returns what is wanted besides spans.
+    fn wants(&self) -> Wants {
+        Wants::default()
     }
 
     /// Receives one log record and the text it was read from. Called only if
-    /// [`wants_logs`](Self::wants_logs) returns true.
+    /// [logs are wanted](Wants::logs).
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
         let _ = (log, record);
     }
 
-    /// Announces that the log records and problems after this call come from `file`, which has this
-    /// format.
-    fn log_file(&mut self, file: &Arc<str>, format: LogFormat) {
-        let _ = (file, format);
-    }
-
-    /// Returns true if events are wanted. Files of events are read as logs, or skipped, otherwise.
-    fn wants_events(&self) -> bool {
-        false
-    }
-
     /// Receives one event and the text it was read from. Called only if
-    /// [`wants_events`](Self::wants_events) returns true.
+    /// [events are wanted](Wants::events).
     fn event(&mut self, event: Event<'_>, record: Record<'_>) {
         let _ = (event, record);
-    }
-
-    /// Announces that the events and problems after this call come from `file`, which has this
-    /// format.
-    fn event_file(&mut self, file: &Arc<str>, format: EventFormat) {
-        let _ = (file, format);
     }
 
     /// Counts a part of an event file that makes no event, by its reason.
@@ -79,6 +61,44 @@ pub trait Sink {
     fn stopped(&self) -> bool {
         false
     }
+}
+
+/// Holds the format of a file, by what the file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Spans.
+    Spans(Format),
+    /// Log records.
+    Logs(LogFormat),
+    /// Events.
+    Events(EventFormat),
+}
+
+impl From<Format> for Content {
+    fn from(format: Format) -> Self {
+        Self::Spans(format)
+    }
+}
+
+impl From<LogFormat> for Content {
+    fn from(format: LogFormat) -> Self {
+        Self::Logs(format)
+    }
+}
+
+impl From<EventFormat> for Content {
+    fn from(format: EventFormat) -> Self {
+        Self::Events(format)
+    }
+}
+
+/// Says which records a sink takes besides spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Log records. Files of logs are skipped otherwise.
+    pub logs: bool,
+    /// Events. Files of events are read as logs, or skipped, otherwise.
+    pub events: bool,
 }
 
 /// The piece of input that one span, log record or event was read from.

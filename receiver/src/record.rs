@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use astracer_formats::otlp_json::{LogRequest, Request};
 use astracer_formats::{Limits, otlp_proto};
-use astracer_model::sink::Record;
+use astracer_model::sink::{Record, Wants};
 use astracer_model::{Format, LogRecord, Problem, Sink, Span};
 
 use crate::answer::{Partial, Refused};
@@ -151,8 +151,8 @@ impl Sink for Lines {
         }
     }
 
-    fn wants_logs(&self) -> bool {
-        self.signal == Signal::Logs
+    fn wants(&self) -> Wants {
+        Wants { logs: self.signal == Signal::Logs, ..Wants::default() }
     }
 
     fn log(&mut self, log: LogRecord<'_>, _record: Record<'_>) {

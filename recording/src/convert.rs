@@ -20,7 +20,7 @@ use astracer_formats::{TraceWriter, jaeger_json};
 use astracer_model::Format;
 use astracer_model::ids::TraceId;
 use astracer_model::problem::{Problem, ProblemKind, Problems};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Content, Record, Sink};
 use astracer_model::span::Span;
 
 mod requests;
@@ -207,8 +207,8 @@ impl Sink for Converter<'_> {
         self.write(span);
     }
 
-    fn file(&mut self, _file: &Arc<str>, format: Format) {
-        self.traceless.expect(format == Format::HTrace);
+    fn file(&mut self, _file: &Arc<str>, content: Content) {
+        self.traceless.expect(content == Content::Spans(Format::HTrace));
     }
 
     fn problem(&mut self, problem: Problem) {

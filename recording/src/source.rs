@@ -73,10 +73,10 @@ pub struct Summary {
     /// The files with traces, in the order read.
     pub files: Vec<FileSummary>,
     /// The files with log records, in the order read; empty unless the sink
-    /// [wants them](Sink::wants_logs).
+    /// [wants them](astracer_model::sink::Wants::logs).
     pub log_files: Vec<LogFileSummary>,
     /// The files with events, in the order read; empty unless the sink
-    /// [wants them](Sink::wants_events).
+    /// [wants them](astracer_model::sink::Wants::events).
     pub event_files: Vec<EventFileSummary>,
     /// Bytes read, before decompression.
     pub stored_bytes: u64,

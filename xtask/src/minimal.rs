@@ -99,7 +99,8 @@ fn keep_members(copy: &Path, folders: &[String]) -> Result<(), String> {
 
 /// `manifest` with `folders` as its members; every member becomes a default one.
 fn with_members(manifest: &str, folders: &[String]) -> Option<String> {
-    let text: String = manifest.split_inclusive('\n').filter(|line| !line.starts_with("default-members")).collect();
+    let text: String =
+        manifest.split_inclusive('\n').filter(|line| !line.starts_with("default-members")).collect();
     let start = text.find("members = [")?;
     let end = start + text[start..].find(']')? + 1;
     Some(format!("{}members = {folders:?}{}", &text[..start], &text[end..]))

@@ -275,7 +275,7 @@ impl Plan {
         let mut intake = Intake::of(recording::Intake::new(keep));
         let place =
             |file: &str, line: usize| Place { file: file.into(), line: line as u64, byte: line as u64 };
-        intake.file(&"spans.json".into(), Format::OtlpJson);
+        intake.file(&"spans.json".into(), Format::OtlpJson.into());
         for (line, span) in spans.iter().enumerate() {
             intake.span(span.clone(), Record { bytes: b"", place: &place("spans.json", line + 1) });
         }
@@ -287,7 +287,7 @@ impl Plan {
             logs.retain(|&(_, _, at)| self.spans[at].host == host);
             logs.sort_unstable();
             if !logs.is_empty() {
-                intake.log_file(&file, LogFormat::JsonLines);
+                intake.file(&file, LogFormat::JsonLines.into());
             }
             let own = Arc::new(resource(name));
             for (line, &(at_time, number, at)) in logs.iter().enumerate() {
@@ -314,7 +314,7 @@ impl Plan {
             calls.sort_unstable();
             let file: Arc<str> = format!("{name}/svc{host}.strace").into();
             intake.set_host(name);
-            intake.event_file(&file, EventFormat::Strace);
+            intake.file(&file, EventFormat::Strace.into());
             for (line, &(at_time, is_send, number)) in calls.iter().enumerate() {
                 let kind = if is_send { EventKind::Send } else { EventKind::Receive };
                 let mut event = Event::new(kind, time(host, at_time), format!("{host}"));

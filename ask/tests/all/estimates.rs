@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use astracer_ask::{self as points, Question};
 use astracer_causality::rules::Options;
-use astracer_model::Format;
 use astracer_model::problem::Problem;
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Content, Record, Sink};
 use astracer_model::span::Span;
 use astracer_queries::{Plan, Program, Rewrite, Table, Value};
 use astracer_recording::recording::{Intake, Keep};
@@ -33,7 +32,7 @@ const RANGE: u64 = 1 << 56;
 /// The spans of a recording, with the file of each.
 #[derive(Default)]
 struct All {
-    files: Vec<(Arc<str>, Format)>,
+    files: Vec<(Arc<str>, Content)>,
     spans: Vec<(usize, Span<'static>)>,
     /// The trace of each span. Some spans of HDFS state another trace than their parents.
     traces: Vec<u128>,
@@ -59,8 +58,8 @@ impl Sink for All {
         self.spans.push((self.files.len() - 1, span.into_owned()));
     }
 
-    fn file(&mut self, file: &Arc<str>, format: Format) {
-        self.files.push((Arc::clone(file), format));
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        self.files.push((Arc::clone(file), content));
     }
 
     fn problem(&mut self, problem: Problem) {

@@ -92,7 +92,7 @@ fn recording(spans: &[Span<'_>], format: Format) -> Recording {
     let points = KeepPoints { fields: Vec::new(), own_fields: Vec::new(), wants, lines: false };
     let mut intake = Intake::new(Keep { points: Some(points), origins: true, ..Keep::default() });
     let file: Arc<str> = "test.json".into();
-    intake.file(&file, format);
+    intake.file(&file, format.into());
     for (line, span) in (1..).zip(spans) {
         let place = Place { file: Arc::clone(&file), line, byte: 0 };
         intake.span(span.clone(), Record { bytes: &[], place: &place });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use astracer_critical_path::{Analyser, By, Comparison, Method, Profile, Profiler, compare};
 use astracer_model::problem::Problem;
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Content, Record, Sink};
 use astracer_model::{Format, Span, SpanId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source::{self, Options};
@@ -42,8 +42,8 @@ impl Sink for Stuttering<'_> {
         self.intake.span(span, record);
     }
 
-    fn file(&mut self, file: &Arc<str>, format: Format) {
-        self.intake.file(file, format);
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        self.intake.file(file, content);
     }
 
     fn problem(&mut self, problem: Problem) {

@@ -189,7 +189,7 @@ fn an_execution_that_begins_elsewhere_too_is_as_long_as_its_path() {
     let text = format!(r#"[{{"id":"1","reports":[{}]}}]"#, reports.join(","));
     let mut intake = Intake::new(Keep::default());
     let (file, limits) = ("reports".into(), Limits::default());
-    intake.file(&file, Format::XTraceJson);
+    intake.file(&file, Format::XTraceJson.into());
     astracer_formats::read(Format::XTraceJson, &mut text.as_bytes(), &file, &limits, &mut intake);
     let recording = intake.finish();
     let trace = recording.traces().next().expect("a trace");

@@ -30,7 +30,7 @@ fn paths_are_those_of_the_tool() {
 fn check(text: &str, expected: &Value) -> Result<(), String> {
     let mut intake = Intake::new(Keep::default());
     let file: Arc<str> = "golden".into();
-    intake.file(&file, Format::XTraceJson);
+    intake.file(&file, Format::XTraceJson.into());
     astracer_formats::read(Format::XTraceJson, &mut text.as_bytes(), &file, &Limits::default(), &mut intake);
     let recording = intake.finish();
     let trace = recording.traces().next().expect("a trace");

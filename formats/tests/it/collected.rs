@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use astracer_formats::{Limits, logs};
-use astracer_model::sink::Record;
+use astracer_model::sink::{Record, Wants};
 use astracer_model::{Format, LogFormat, LogRecord, Place, Problem, ProblemKind, Sink, Span};
 
 #[derive(Debug, Default)]
@@ -26,8 +26,8 @@ impl Sink for Collected {
         self.records.push((record.place.clone(), record.bytes.to_vec()));
     }
 
-    fn wants_logs(&self) -> bool {
-        self.wants_logs
+    fn wants(&self) -> Wants {
+        Wants { logs: self.wants_logs, events: false }
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {

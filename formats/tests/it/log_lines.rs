@@ -47,7 +47,7 @@ fn a_record_that_is_too_long_is_reported_and_the_next_is_read() {
     let line = "2026-11-21 00:56:59,259 WARN  [main] a.B: ";
     let text = format!("{line}one\n{line}{}\n{line}two\n{}", "x".repeat(5000), "more\n".repeat(1000));
     let mut collected = Collected { wants_logs: true, ..Collected::default() };
-    assert!(collected.wants_logs());
+    assert!(collected.wants().logs);
     let limits = Limits { record_bytes_max: 1000, ..Limits::default() };
     let options = logs::Options::default();
     logs::read(LogFormat::Layout, &mut text.as_bytes(), &"f".into(), &limits, &options, &mut collected);

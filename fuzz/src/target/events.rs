@@ -8,7 +8,7 @@ use astracer_causality::intake::Intake;
 use astracer_formats::{Limits, events, logs};
 use astracer_model::event::{Event, EventFormat};
 use astracer_model::problem::{Place, Problem};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Record, Sink, Wants};
 use astracer_model::span::Span;
 use astracer_order::Options;
 use astracer_recording::stop::Pulse;
@@ -33,7 +33,7 @@ fn check(format: EventFormat, data: &[u8]) {
     let _ = events::detect(data, &options);
     let file = Arc::from("input.strace");
     let mut checked = Checked { len: data.len() as u64, intake: Intake::new(3), events: 0 };
-    checked.intake.event_file(&file, format);
+    checked.intake.file(&file, format.into());
     events::read(format, &mut &*data, &file, &LIMITS, &options, &mut checked);
     let events = checked.events;
     let options = Options { drop_cycles: true, ..Options::default() };
@@ -58,8 +58,8 @@ struct Checked<'d> {
 impl Sink for Checked<'_> {
     fn span(&mut self, _: Span<'_>, _: Record<'_>) {}
 
-    fn wants_events(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { events: true, ..Wants::default() }
     }
 
     fn event(&mut self, event: Event<'_>, record: Record<'_>) {

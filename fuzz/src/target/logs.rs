@@ -8,7 +8,7 @@ use super::reader::is_record;
 use astracer_formats::{Limits, logs};
 use astracer_model::log::{LogFormat, LogRecord};
 use astracer_model::problem::Problem;
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Record, Sink, Wants};
 use astracer_model::span::Span;
 use astracer_recording::recording::{Intake, Keep};
 
@@ -43,8 +43,8 @@ struct Nothing;
 impl Sink for Nothing {
     fn span(&mut self, _: Span<'_>, _: Record<'_>) {}
 
-    fn wants_logs(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { logs: true, ..Wants::default() }
     }
 
     fn problem(&mut self, _: Problem) {}
@@ -90,8 +90,8 @@ struct Checked<'d> {
 impl Sink for Checked<'_> {
     fn span(&mut self, _: Span<'_>, _: Record<'_>) {}
 
-    fn wants_logs(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { logs: true, ..Wants::default() }
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {

@@ -215,7 +215,7 @@ fn order_of_clocks(text: &str, pattern: Option<&str>) -> Order {
     };
     let (mut intake, file) = (Intake::new(4), Arc::from("shiviz.log"));
     let format = events::detect(text.as_bytes(), &options).expect("vector clocks");
-    intake.event_file(&file, format);
+    intake.file(&file, format.into());
     events::read(format, &mut text.as_bytes(), &file, &Limits::default(), &options, &mut intake);
     let order = order::order(intake.finish(), &Options::default(), &mut Pulse::never()).expect("not stopped");
     assert!(order.exists());

@@ -2,17 +2,17 @@
 //! programs.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use astracer_causality::causes::Clocking;
 use astracer_causality::clocks::ClockEvidence;
 use astracer_causality::edge::{EdgeKind, Why};
 use astracer_causality::intake::{Collected, Intake};
-use astracer_formats::{Limits, detect, events, logs};
-use astracer_model::sink::Sink as _;
+use astracer_formats::{events, logs};
 use astracer_order::{Options, Order};
 use astracer_recording::stop::Pulse;
 use astracer_testing::SplitMix;
+
+use crate::texts;
 
 fn order(collected: Collected, options: &Options) -> Order {
     astracer_order::order(collected, options, &mut Pulse::never()).expect("not stopped")
@@ -21,21 +21,8 @@ fn order(collected: Collected, options: &Options) -> Order {
 /// Reads files of named hosts.
 fn collected(files: &[(&str, &str, &str)]) -> Collected {
     let mut intake = Intake::new(3);
-    let (limits, options) = (Limits::default(), logs::Options::default());
     for &(host, name, text) in files {
-        intake.set_host(host);
-        let (file, mut input) = (Arc::from(name), text.as_bytes());
-        if let Some(format) = events::detect(text.as_bytes(), &options) {
-            intake.event_file(&file, format);
-            events::read(format, &mut input, &file, &limits, &options, &mut intake);
-        } else if let detect::Detection::Format(format) = detect::detect(text.as_bytes(), true) {
-            intake.file(&file, format);
-            astracer_formats::read(format, &mut input, &file, &limits, &mut intake);
-        } else {
-            let format = logs::detect(text.as_bytes(), &options).expect("a format");
-            intake.log_file(&file, format);
-            logs::read(format, &mut input, &file, &limits, &options, &mut intake);
-        }
+        texts::read(&mut intake, host, name, text);
     }
     intake.finish()
 }

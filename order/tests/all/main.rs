@@ -4,3 +4,4 @@ mod answers;
 mod causes;
 mod recording;
 mod relation;
+mod texts;

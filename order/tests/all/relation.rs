@@ -1,36 +1,21 @@
 //! The words for two events: before, after, concurrent, or not known to be ordered. Each test makes
 //! its word false by a change of its input.
 
-use std::sync::Arc;
-
 use astracer_causality::edge::{Certainty, EdgeKind};
 use astracer_causality::intake::Intake;
-use astracer_formats::{Limits, detect, events, logs};
 use astracer_model::event::EventKind;
-use astracer_model::sink::Sink as _;
 use astracer_order::evidence::ByClocks;
 use astracer_order::links::{Links, Relation};
 use astracer_order::{Options, Order};
 use astracer_recording::stop::Pulse;
 
+use crate::texts;
+
 /// The order of texts, each of a host.
 fn order_of(files: &[(&str, &str)]) -> Order {
     let mut intake = Intake::new(3);
-    let (limits, options) = (Limits::default(), logs::Options::default());
     for (number, &(host, text)) in files.iter().enumerate() {
-        intake.set_host(host);
-        let (file, mut input) = (Arc::from(format!("{number}-{host}.x")), text.as_bytes());
-        if let Some(format) = events::detect(text.as_bytes(), &options) {
-            intake.event_file(&file, format);
-            events::read(format, &mut input, &file, &limits, &options, &mut intake);
-        } else if let detect::Detection::Format(format) = detect::detect(text.as_bytes(), true) {
-            intake.file(&file, format);
-            astracer_formats::read(format, &mut input, &file, &limits, &mut intake);
-        } else {
-            let format = logs::detect(text.as_bytes(), &options).expect("a format");
-            intake.log_file(&file, format);
-            logs::read(format, &mut input, &file, &limits, &options, &mut intake);
-        }
+        texts::read(&mut intake, host, &format!("{number}-{host}.x"), text);
     }
     let order = astracer_order::order(intake.finish(), &Options::default(), &mut Pulse::never());
     let order = order.expect("not stopped");

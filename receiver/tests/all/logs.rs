@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use astracer_exporters::{Files, WhenFilesFull};
-use astracer_model::sink::Record;
+use astracer_model::sink::{Record, Wants};
 use astracer_model::{LogRecord, Problem, Severity, Sink, Span, SpanId, TraceId, UnixNanos, Value};
 use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal};
 use astracer_recording::source::{self, Options};
@@ -93,8 +93,8 @@ impl Sink for Recorded {
         self.spans += 1;
     }
 
-    fn wants_logs(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants { logs: true, ..Wants::default() }
     }
 
     fn log(&mut self, log: LogRecord<'_>, _: Record<'_>) {

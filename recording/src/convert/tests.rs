@@ -10,7 +10,7 @@ fn convert(from: Format, text: &str, to: Format) -> (String, Converted) {
     let mut out = Vec::new();
     let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format has a writer");
     let file = "f".into();
-    converter.file(&file, from);
+    converter.file(&file, from.into());
     astracer_formats::read(from, &mut text.as_bytes(), &file, &Limits::default(), &mut converter);
     let converted = converter.finish().expect("writing to memory succeeds");
     (String::from_utf8(out).expect("text"), converted)
@@ -106,7 +106,7 @@ fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
             false
         });
         let file = "f".into();
-        converter.file(&file, Format::HTrace);
+        converter.file(&file, Format::HTrace.into());
         astracer_formats::read(
             Format::HTrace,
             &mut lines.as_bytes(),

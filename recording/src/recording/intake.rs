@@ -17,10 +17,10 @@ use crate::intern::Symbol;
 use crate::origin::Written;
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::log::{LogFormat, LogRecord};
+use astracer_model::log::LogRecord;
 use astracer_model::otlp::otlp_size;
 use astracer_model::problem::{Limit, Place, Problem, Problems};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Content, Record, Sink, Wants};
 use astracer_model::span::Span;
 use astracer_model::value::{Attribute, Value};
 
@@ -308,13 +308,19 @@ impl Sink for Intake<'_> {
         }
     }
 
-    fn file(&mut self, file: &Arc<str>, format: Format) {
-        self.file_format = Some((Arc::clone(file), format));
-        self.document();
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        match content {
+            Content::Spans(format) => {
+                self.file_format = Some((Arc::clone(file), format));
+                self.document();
+            }
+            Content::Logs(format) => self.recording.logs.file(format),
+            Content::Events(_) => {}
+        }
     }
 
-    fn wants_logs(&self) -> bool {
-        self.keep.logs || self.keep.records
+    fn wants(&self) -> Wants {
+        Wants { logs: self.keep.logs || self.keep.records, events: false }
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
@@ -324,10 +330,6 @@ impl Sink for Intake<'_> {
         if let Err(problem) = logs.add(&log, record, services, origins, fields) {
             self.problem(problem);
         }
-    }
-
-    fn log_file(&mut self, _: &Arc<str>, format: LogFormat) {
-        self.recording.logs.file(format);
     }
 
     fn document(&mut self) {

@@ -21,7 +21,7 @@ use astracer_model::Format;
 use astracer_model::event::{Event, EventFormat};
 use astracer_model::log::{LogFormat, LogRecord};
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::{Record, Sink, Wants};
 use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;
 
@@ -143,7 +143,7 @@ impl<'a> Unpack<'a> {
     /// Reads one plain file.
     fn file(&mut self, input: &mut Peek<'_>, name: &Arc<str>) {
         // A traced program may write a span's JSON, so events come first.
-        if self.tap.sink.wants_events()
+        if self.tap.sink.wants().events
             && self.options.format.is_none()
             && let Some(format) = events::detect(input.peek(PREFIX_BYTES[0]), &self.options.logs)
         {
@@ -153,7 +153,7 @@ impl<'a> Unpack<'a> {
             Ok(format) => {
                 let mut quiet = Quiet::new(input);
                 self.tap.spans = 0;
-                self.tap.sink.file(name, format);
+                self.tap.sink.file(name, format.into());
                 astracer_formats::read(format, &mut quiet, name, &self.options.limits.records, &mut self.tap);
                 let error = quiet.into_error();
                 let summary = FileSummary {
@@ -168,7 +168,7 @@ impl<'a> Unpack<'a> {
                 }
             }
             Err((reason, format_may_help)) => {
-                if self.tap.sink.wants_logs() {
+                if self.tap.sink.wants().logs {
                     let (prefix, options) = (input.peek(PREFIX_BYTES[0]), &self.options.logs);
                     // Its lines have times too, but system calls are no log.
                     let is_strace = events::detect(prefix, options) == Some(EventFormat::Strace);
@@ -195,7 +195,7 @@ impl<'a> Unpack<'a> {
     fn log_file(&mut self, input: &mut Peek<'_>, name: &Arc<str>, format: LogFormat) {
         let mut quiet = Quiet::new(input);
         self.tap.records = 0;
-        self.tap.sink.log_file(name, format);
+        self.tap.sink.file(name, format.into());
         let options = self.options;
         let logs = logs::Options { changed: options.logs.changed.or(self.changed), ..options.logs.clone() };
         logs::read(format, &mut quiet, name, &options.limits.records, &logs, &mut self.tap);
@@ -215,7 +215,7 @@ impl<'a> Unpack<'a> {
     fn event_file(&mut self, input: &mut Peek<'_>, name: &Arc<str>, format: EventFormat) {
         let mut quiet = Quiet::new(input);
         self.tap.events = 0;
-        self.tap.sink.event_file(name, format);
+        self.tap.sink.file(name, format.into());
         let options = self.options;
         events::read(format, &mut quiet, name, &options.limits.records, &options.logs, &mut self.tap);
         let error = quiet.into_error();
@@ -377,8 +377,8 @@ impl Sink for Tap<'_> {
         self.pass_large_progress_on();
     }
 
-    fn wants_logs(&self) -> bool {
-        self.sink.wants_logs()
+    fn wants(&self) -> Wants {
+        self.sink.wants()
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {

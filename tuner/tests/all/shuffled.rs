@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use astracer_critical_path::{Analyser, By, Method, PathKinds, Profiler, Rule, Skew};
-use astracer_model::sink::{Record, Sink};
-use astracer_model::{Format, Place, Problem, Span};
+use astracer_model::sink::{Content, Record, Sink};
+use astracer_model::{Place, Problem, Span};
 use astracer_recording::recording::{Intake, Keep};
 use astracer_recording::source;
 use astracer_samplers::Config;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 /// The spans of one file, with their records.
 struct Spans {
     file: Arc<str>,
-    format: Format,
+    content: Content,
     spans: Vec<(Span<'static>, Vec<u8>, Place)>,
 }
 
@@ -43,8 +43,8 @@ impl Sink for Files {
         }
     }
 
-    fn file(&mut self, file: &Arc<str>, format: Format) {
-        self.files.push(Spans { file: Arc::clone(file), format, spans: Vec::new() });
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        self.files.push(Spans { file: Arc::clone(file), content, spans: Vec::new() });
     }
 
     fn problem(&mut self, _: Problem) {}
@@ -56,7 +56,7 @@ impl Sink for Files {
 fn report(files: &[Spans]) -> Value {
     let mut intake = Intake::new(Keep::default());
     for file in files {
-        intake.file(&file.file, file.format);
+        intake.file(&file.file, file.content);
         for (span, bytes, place) in &file.spans {
             intake.span(span.clone(), Record { bytes, place });
         }
