@@ -7,7 +7,7 @@ use std::ptr;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
-use astracer_spans::sync::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use astracer_spans::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use astracer_spans::traces::TraceRef;
 
 /// A value in atomic integers. Accesses are `Relaxed`: another atomic has to publish the value.
@@ -60,7 +60,6 @@ macro_rules! in_atomic {
 pub(super) use in_atomic;
 
 in_atomic! {
-    bool: AtomicBool, identity, identity;
     u8: AtomicU8, identity, identity;
     u32: AtomicU32, identity, identity;
     u64: AtomicU64, identity, identity;

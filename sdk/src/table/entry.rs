@@ -35,8 +35,7 @@
 //! | `flags`, [`Extra`] | the thread that begins the span | holders and others, under the lock | the same | the same, and the thread that ends the span |
 //! | `handles` | the table | holders, by compare-exchange with the generation | the same | the same |
 //! | `above` | the table, and the thread that begins the span | - | - | the thread that ends the span |
-//! | `root_key` | - | the claimer, and the thread that begins a root that is decided at once | the claimer | - |
-//! | `failed` | - | - | the claimer | any holder sets it |
+//! | `outcome` | - | the claimer, and the thread that begins a root that is decided at once | the claimer | any holder sets [`RootOutcome::failed`] |
 //! | `entered`, `last_exit`, `occupancy`, `busy` | the thread that begins the span | - | - | threads that enter and leave it |
 //!
 //! # Memory ordering
@@ -155,24 +154,51 @@ pub(crate) struct Entry {
     /// Open entry with an id from our own table: the span that this one holds open, or 0. Free
     /// entry: the id of its last span.
     above: Relaxed<u64>,
-    /// The key under which the outcome of a decided local root is counted. Unused for other spans.
-    root_key: Relaxed<Option<KeyNumber>>,
+    outcome: Relaxed<RootOutcome>,
+}
+
+/// The outcome of a decided local root. Unused for other spans.
+///
+/// Three values in one word: an entry has no space for three. Setting `failed` needs no
+/// read-modify-write, because nothing else in the word changes after the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RootOutcome {
+    /// The key under which the outcome is counted.
+    key: Option<KeyNumber>,
     /// Whether an error was seen below a dropped local root whose outcome is counted.
-    failed: Relaxed<bool>,
-    weighing: Relaxed<Weighing>,
+    failed: bool,
+    weighing: Weighing,
 }
 
 in_atomic! {
     Fate: AtomicU8, |fate| fate as u8, |fate| if fate == Fate::Kept as u8 { Fate::Kept } else { Fate::Provisional };
-    // The number plus 1, or 0.
-    Option<KeyNumber>: AtomicU32, |key: Self| key.map_or(0, |key| key.get() + 1), |number: u32| {
-        number.checked_sub(1).map(KeyNumber::new)
-    };
-    Weighing: AtomicU8, |weighing| weighing as u8, |number| match number {
-        0 => Weighing::Never,
-        1 => Weighing::IfCertain,
-        _ => Weighing::Always,
-    };
+    RootOutcome: AtomicU32, RootOutcome::pack, RootOutcome::unpack;
+}
+
+impl RootOutcome {
+    const FAILED: u32 = 4;
+    const KEY_SHIFT: u32 = 3;
+    /// A larger number, of which there is none within memory, is not counted.
+    const KEY_MAX: u32 = (u32::MAX >> Self::KEY_SHIFT) - 1;
+
+    #[inline]
+    fn pack(self) -> u32 {
+        let key = self.key.filter(|key| key.get() <= Self::KEY_MAX).map_or(0, |key| key.get() + 1);
+        key << Self::KEY_SHIFT | if self.failed { Self::FAILED } else { 0 } | self.weighing as u32
+    }
+
+    #[inline]
+    fn unpack(word: u32) -> Self {
+        RootOutcome {
+            key: (word >> Self::KEY_SHIFT).checked_sub(1).map(KeyNumber::new),
+            failed: word & Self::FAILED != 0,
+            weighing: match word & 3 {
+                0 => Weighing::Never,
+                1 => Weighing::IfCertain,
+                _ => Weighing::Always,
+            },
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -354,15 +380,27 @@ impl Entry {
     /// known.
     #[inline]
     pub(crate) fn set_root_key(&self, key: Option<KeyNumber>, weighing: Weighing) {
-        self.root_key.set(key);
-        self.failed.set(false);
-        self.weighing.set(weighing);
+        self.outcome.set(RootOutcome { key, failed: false, weighing });
+    }
+
+    #[inline]
+    pub(crate) fn root_key(&self) -> Option<KeyNumber> {
+        self.outcome.get().key
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.outcome.get().failed
+    }
+
+    pub(crate) fn weighing(&self) -> Weighing {
+        self.outcome.get().weighing
     }
 
     /// Notes an error below a dropped local root. The flag is read at the root's end, which is
     /// ordered after all holders by their handles.
     pub(crate) fn set_failed(&self) {
-        self.failed.set(true);
+        // Holders that set it at once store the same word.
+        self.outcome.set(RootOutcome { failed: true, ..self.outcome.get() });
     }
 
     /// Changes flags. The caller begins or claims the span, or holds the lock, so no other thread
@@ -396,9 +434,6 @@ getters! {
     trace_flags: TraceFlags,
     fate: Fate,
     above: u64,
-    root_key: Option<KeyNumber>,
-    failed: bool,
-    weighing: Weighing,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -418,6 +453,21 @@ mod tests {
         assert_eq!(entry.busy(), 21);
         entry.vacate(500);
         assert_eq!(entry.busy(), 21, "an exit without an enter counts nothing");
+    }
+
+    #[test]
+    fn an_outcome_survives_in_one_word() {
+        let entry = Entry::default();
+        for key in [None, Some(0), Some(1), Some(RootOutcome::KEY_MAX)].map(|key| key.map(KeyNumber::new)) {
+            for weighing in [Weighing::Never, Weighing::IfCertain, Weighing::Always] {
+                entry.set_root_key(key, weighing);
+                assert_eq!((entry.root_key(), entry.failed(), entry.weighing()), (key, false, weighing));
+                entry.set_failed();
+                assert_eq!((entry.root_key(), entry.failed(), entry.weighing()), (key, true, weighing));
+            }
+        }
+        entry.set_root_key(Some(KeyNumber::new(u32::MAX)), Weighing::Always);
+        assert_eq!(entry.root_key(), None, "a number that does not fit is not counted");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! loom models of an entry's states. Run by `cargo xtask loom`.
 
+use astracer_samplers::tail::KeyNumber;
 use loom::sync::Arc;
 use loom::thread;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
@@ -9,6 +10,7 @@ use super::handles::{Handles, LetGo};
 use crate::test_callsite::METADATA;
 use astracer_spans::record::Body;
 use astracer_spans::traces::TraceRef;
+use astracer_spans::weight::Weighing;
 
 fn begin(entry: &Entry, id: u64, phase: Phase) {
     begin_with(entry, id, phase, 0);
@@ -102,6 +104,29 @@ fn loom_a_parent_is_set_or_refused() {
         assert_eq!(set.is_some(), !entered_first);
         assert_eq!(entry.phase(), Phase::Recorded);
         assert_eq!(entry.trace_id(), TraceId::from(if entered_first { 5u128 } else { 9 }));
+    });
+}
+
+/// Two threads note an error below a dropped root at once, which neither key nor weighing survives
+/// if one of them writes an older word.
+#[test]
+fn loom_an_error_changes_nothing_else_of_an_outcome() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::default());
+        begin(&entry, 5, Phase::Undecided);
+        let claim = entry.claim(Phase::Undecided).unwrap();
+        entry.set_root_key(Some(KeyNumber::new(7)), Weighing::Always);
+        claim.drop_trace(TraceId::from(5), SpanId::from(5), TraceFlags::NOT_SAMPLED);
+        let other = entry.clone();
+        let thread = thread::spawn(move || {
+            if other.settled_phase() == Phase::Dropped {
+                other.set_failed();
+            }
+        });
+        entry.set_failed();
+        thread.join().unwrap();
+        let outcome = (entry.root_key(), entry.failed(), entry.weighing());
+        assert_eq!(outcome, (Some(KeyNumber::new(7)), true, Weighing::Always));
     });
 }
 
