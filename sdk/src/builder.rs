@@ -29,6 +29,7 @@ use crate::housekeeping::Chores;
 use crate::ids::Ids;
 use crate::key::Key;
 use crate::layer::AstracerLayer;
+use crate::observer::Observer;
 #[cfg(feature = "parameters")]
 use crate::polling::Client;
 use crate::propagation::{Propagator, Propagators};
@@ -116,6 +117,7 @@ pub struct Builder {
     #[cfg(feature = "parameters")]
     file_tail: Tail,
     own_policies: Vec<OwnPolicy>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// # Sampling
@@ -304,6 +306,16 @@ impl Builder {
     /// and describes the status by that field; on by default.
     pub fn with_error_events_to_status(mut self, with: bool) -> Self {
         self.settings.conventions.error_events_to_status = with;
+        self
+    }
+}
+
+/// # Other crates
+impl Builder {
+    /// Follows each request from its local root on, such as to carry baggage along it. None by
+    /// default: then it costs one predicted branch where a span begins, ends, is entered or exited.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
         self
     }
 }

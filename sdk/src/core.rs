@@ -7,6 +7,7 @@ mod contexts;
 mod end;
 mod enter;
 mod log_decision;
+mod observe;
 mod outcome;
 mod place;
 mod root;
@@ -28,6 +29,7 @@ pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
 use crate::decider::Decider;
 use crate::housekeeping::Housekeeping;
 use crate::ids::Ids;
+use crate::observer::Observer;
 #[cfg(feature = "parameters")]
 use crate::polling::Poller;
 use crate::reports::Reports;
@@ -41,7 +43,7 @@ use astracer_spans::late::{LateTraces, RootEnd};
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::record::{Body, Fields};
 use astracer_spans::stats::{Counters, Stats, TailStats};
-use astracer_spans::sync::statics::AtomicBool;
+use astracer_spans::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use astracer_spans::traces::Traces;
 use astracer_spans::weight::Weighing;
 
@@ -62,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) destination: Option<Arc<SharedDestination>>,
     pub(crate) resource: Resource,
     pub(crate) reports: Arc<Reports>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observer_panics: AtomicU64,
     /// A trace was dropped whose contexts look like another layer's: see
     /// [`contexts`](self::contexts).
     pub(crate) dropped_unmarked: AtomicBool,
@@ -76,6 +80,7 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     table: Table,
     contexts: Contexts,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Shared {
@@ -90,6 +95,7 @@ impl Shared {
         stats.last_error = self.queue.last_error().or_else(|| self.queue.last_note());
         stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
         stats.hint = self.reports.hint();
+        stats.observer_panics = self.observer_panics.load(Ordering::Relaxed);
         stats
     }
 
@@ -176,6 +182,7 @@ impl Core {
             number: Number::new(),
             table: Table::new(shared.budget.clone(), makes_ids),
             contexts: Contexts::new(shared.settings.context),
+            observer: shared.observer.clone(),
             shared,
         });
         core.number.register(Arc::downgrade(&core) as Weak<dyn Owner>);

@@ -134,6 +134,7 @@ mod key;
 mod layer;
 mod live;
 mod logs;
+mod observer;
 #[cfg(feature = "parameters")]
 mod polling;
 mod propagation;
@@ -170,6 +171,7 @@ pub use handle::{FlushError, Handle, ShutdownGuard, WeakHandle};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
 pub use logs::{LogCounts, LogLayer};
+pub use observer::{ObservedSpan, Observer};
 #[cfg(feature = "parameters")]
 pub use polling::{FetchParameters, ParametersSource};
 pub use propagation::Propagator;

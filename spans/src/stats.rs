@@ -73,6 +73,8 @@ pub struct Stats {
     pub refusals: u64,
     /// Panics in `Key::custom`. The root was counted by its name instead.
     pub key_panics: u64,
+    /// Panics of the observer (`Builder::with_observer`).
+    pub observer_panics: u64,
     /// Attributes, events and links that were cut because open spans had used the bytes available
     /// to them (`Builder::with_open_bytes_max`). The exported spans count them too, together with
     /// those cut by [`SpanLimits`](crate::record::SpanLimits).

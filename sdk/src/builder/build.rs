@@ -30,7 +30,7 @@ use astracer_spans::late::LateTraces;
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::stats::Counters;
 use astracer_spans::sync::AtomicUsize;
-use astracer_spans::sync::statics::AtomicBool;
+use astracer_spans::sync::statics::{AtomicBool, AtomicU64};
 use astracer_spans::traces::Traces;
 
 /// # Building
@@ -71,6 +71,8 @@ impl Builder {
             reports: Arc::new(Reports::new(self.reads_variables)),
             dropped_unmarked: AtomicBool::new(self.ids.flags() == TraceFlags::NOT_SAMPLED),
             ids: mem::take(&mut self.ids),
+            observer: self.observer.take(),
+            observer_panics: AtomicU64::new(0),
             destination: self.destination.take().map(|make| make(&resource)),
             housekeeping: has_chores.then(|| Housekeeping::new(mem::take(&mut self.chores), queue.clone())),
             #[cfg(feature = "parameters")]
@@ -93,6 +95,9 @@ impl Builder {
             }
         }
         start_keepers(&shared)?;
+        if let Some(observer) = &shared.observer {
+            observer.start(&shared.decider.clock);
+        }
         let core = shared.destination.is_some().then(|| Core::new(shared.clone(), false));
         Ok(self.astracer(core, Some(shared)))
     }

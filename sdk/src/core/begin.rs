@@ -113,6 +113,7 @@ impl Core {
             // A waiting span is not marked yet: it may still leave the trace.
             self.mark_if_begun_failed(entry);
         }
+        self.note_begun(entry, parent, began);
         entry
     }
 
@@ -148,6 +149,7 @@ impl Core {
             let context = above.extra().context.clone();
             entry.extra().context = context;
         }
+        self.note_begun(entry, above, 0);
         entry
     }
 }

@@ -72,15 +72,21 @@ impl Core {
         let id = if event.is_contextual() {
             match stack::innermost(self.number()) {
                 Some(inside) if !inside.is_dropped && inside.entry != 0 => Id::from_u64(inside.entry),
-                Some(inside) if inside.is_dropped => return self.note_dropped_event(event, inside.entry),
+                Some(inside) if inside.is_dropped => {
+                    self.note_event_below_dropped(inside.entry, event);
+                    return self.note_dropped_event(event, inside.entry);
+                }
                 _ => return,
             }
         } else {
             let Some(id) = event.parent() else { return };
             id.clone()
         };
-        let Some(entry) = self.recordable(&id) else { return };
+        let Some(entry) = self.recordable(&id) else {
+            return self.note_event_below_dropped(id.into_u64(), event);
+        };
         let now = self.ticks();
+        self.note_event(entry, event, now);
         Fields::borrow(|fields| {
             let settings = self.settings();
             event.record(&mut fields.of_event(settings.conventions, settings.limits.text_length));

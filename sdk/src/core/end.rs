@@ -31,6 +31,7 @@ impl Core {
             Phase::Undecided => self.started(entry),
             phase => phase,
         };
+        self.note_ended(entry);
         let is_recorded = matches!(phase, Phase::Waiting | Phase::Recorded);
         let flags = entry.flags();
         if flags & HELD != 0 {
@@ -103,6 +104,7 @@ impl Core {
     /// it has open spans.
     pub(super) fn lose_open_spans(&self) {
         self.table.each_open(|entry| {
+            self.note_ended(entry);
             if !matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
                 return;
             }

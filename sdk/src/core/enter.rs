@@ -37,11 +37,14 @@ impl Core {
             ContextMode::Off => None,
             ContextMode::Ids | ContextMode::Recording => self.attach(entry),
         };
+        let mut now = 0;
         if self.settings().extras.inactivity {
-            entry.occupy(self.ticks());
+            now = self.ticks();
+            entry.occupy(now);
         }
         let context = if guard.is_some() { entry.span_id() } else { self.other_context() };
         self.push(id, CurrentSpan { entry: id.into_u64(), is_dropped: false, context }, guard);
+        self.note_entered(entry, now);
     }
 
     /// Enters a span of a dropped trace. Makes the local root's context current unless it already
@@ -50,7 +53,8 @@ impl Core {
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.context_mode() == ContextMode::Off {
-            return self.push(id, CurrentSpan::dropped(entry.id(), self.other_context()), None);
+            self.push(id, CurrentSpan::dropped(entry.id(), self.other_context()), None);
+            return self.note_entered(entry, 0);
         }
         let context = entry.span_id();
         // Attaching can be skipped only if an item of ours keeps the context current for long
@@ -63,6 +67,7 @@ impl Core {
         let context =
             if guard.is_none() && self.is_beside_contexts() { self.other_context() } else { context };
         self.push(id, CurrentSpan::dropped(entry.id(), context), guard);
+        self.note_entered(entry, 0);
     }
 
     /// Enters a span that has no place in traces: it began while telemetry was suppressed or before
@@ -111,6 +116,7 @@ impl Core {
         // may trace or panic. It is also dropped if a filter panics while it is notified of a
         // span's end.
         let _guard = ManuallyDrop::into_inner(left.guard);
+        let mut now = 0;
         if left.inside.is_dropped {
             let refused = stack::take_refused();
             if refused != 0 {
@@ -124,12 +130,13 @@ impl Core {
             if std::thread::panicking() {
                 self.note_panic(entry);
             }
-            let now = self.ticks();
+            now = self.ticks();
             entry.set_last_exit(now);
             if self.settings().extras.inactivity {
                 entry.vacate(now);
             }
         }
+        self.note_exited(id, now);
         if left.stock != 0 {
             let_go(left.inside.entry, left.stock);
         }

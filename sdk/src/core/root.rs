@@ -247,6 +247,21 @@ impl Core {
 
     #[inline]
     fn settle(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
+        match self.is_observed() {
+            true => self.settle_observed(claim, facts, outcome),
+            false => self.settle_unobserved(claim, facts, outcome),
+        }
+    }
+
+    #[inline(never)]
+    fn settle_observed(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
+        let left = self.observe_root(&claim, facts.trace_id, facts.base);
+        self.settle_unobserved(claim, facts, outcome);
+        self.release(left);
+    }
+
+    #[inline]
+    fn settle_unobserved(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
         let entry = claim.entry();
         self.note_root(entry, &outcome.decision);
         let is_plain = facts.base.is_none() && outcome.decision.trace_state.is_empty() && !entry.has(BODY);

@@ -36,6 +36,7 @@
 //! | `handles` | the table | holders, by compare-exchange with the generation | the same | the same |
 //! | `above` | the table, and the thread that begins the span | - | - | the thread that ends the span |
 //! | `outcome` | - | the claimer, and the thread that begins a root that is decided at once | the claimer | any holder sets [`RootOutcome::failed`] |
+//! | `flow` | the thread that begins the span | - | the claimer | threads that enter the span, by compare-exchange, and the one that ends it |
 //! | `entered`, `last_exit`, `occupancy`, `busy` | the thread that begins the span | - | - | threads that enter and leave it |
 //!
 //! # Memory ordering
@@ -49,6 +50,7 @@
 
 mod claim;
 mod extra;
+mod flow;
 mod inside;
 
 use astracer_samplers::tail::KeyNumber;
@@ -155,6 +157,8 @@ pub(crate) struct Entry {
     /// entry: the id of its last span.
     above: Relaxed<u64>,
     outcome: Relaxed<RootOutcome>,
+    /// The number of the flow that an observer follows; 0: none, as in every free entry.
+    flow: AtomicU32,
 }
 
 /// The outcome of a decided local root. Unused for other spans.

@@ -31,6 +31,7 @@ mod log_layer;
 mod logs;
 mod losses;
 mod nesting;
+mod observer;
 mod off;
 mod parity;
 mod proof;

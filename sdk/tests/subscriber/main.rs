@@ -32,6 +32,7 @@ mod shared {
     pub(crate) mod logs;
     pub(crate) mod losses;
     pub(crate) mod nesting;
+    pub(crate) mod observer;
     pub(crate) mod parity;
     pub(crate) mod span_ext;
     pub(crate) mod spans;
