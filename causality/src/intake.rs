@@ -14,6 +14,7 @@ use astracer_recording::Recording;
 use astracer_recording::intern::Interner;
 use astracer_recording::origin::THREADS;
 use astracer_recording::recording::{self, Keep, KeepPoints};
+use astracer_recording::source::REPEATED;
 use rapidhash::fast::RandomState;
 
 use crate::placing::{self, Known};
@@ -177,7 +178,7 @@ impl<'i> Intake<'i> {
         let known = self.events.files.iter().zip(&self.origins);
         self.is_repeated = known.into_iter().any(|(name, origin)| name == file && origin.given == self.host);
         if self.is_repeated {
-            self.skipped.push((Arc::clone(file), "it was read before".to_owned()));
+            self.skipped.push((Arc::clone(file), REPEATED.to_owned()));
         }
         let process = process_of(file);
         let group = format!("{}{process}", &file[..file.rfind('/').map_or(0, |at| at + 1)]);
@@ -254,15 +255,13 @@ fn log_records(
     events.rows.iter_mut().for_each(|row| row.text.0 += before);
     let mut files: Map<Arc<str>, u32> = Map::default();
     let mut records: Vec<LogRow> = Vec::with_capacity(recording.logs().len());
-    let (mut of_traces, mut elsewhere) = (0, 0);
+    let mut of_traces = 0;
     for (number_of_log, log) in (0..).zip(recording.logs()) {
         let place = log.place();
         let number = files.entry(place.file).or_insert_with_key(|file| events.file_number(file));
         let (trace, span) = log.ids();
         if span == SpanId::ZERO {
-            let is_here = log.trace().is_some();
-            of_traces += u64::from(is_here);
-            elsewhere += u64::from(!is_here && trace != TraceId::ZERO);
+            of_traces += u64::from(log.trace().is_some());
         }
         let ids = (events.ids.len() as u32, u16::from(span != SpanId::ZERO));
         events.ids.extend((span != SpanId::ZERO).then_some((trace, span)));
@@ -280,24 +279,9 @@ fn log_records(
         });
     }
     records.sort_by_key(|record| (record.file, record.line));
-    // A record without a time belongs to the one before it.
-    for at in 0..records.len() {
-        if records[at].time == u64::MAX {
-            let before = at.checked_sub(1).map(|before| &records[before]);
-            let before = before.filter(|before| before.file == records[at].file);
-            records[at].time = before.map_or(0, |before| before.time);
-        }
-    }
+    add_times(&mut records);
     let mut found = written::join(events, &mut records, written, paths);
     found.traces = of_traces;
-    if recording.traces().len() > 0 {
-        let stated = recording.logs_stated();
-        let reasons = [
-            ("log records that state no trace", stated.none),
-            ("log records whose trace is not here", elsewhere),
-        ];
-        found.unjoined.extend(reasons.into_iter().filter(|&(_, number)| number > 0));
-    }
     let known = Known::new(events);
     events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
     for record in &records {
@@ -336,6 +320,21 @@ fn log_records(
         }
     }
     found
+}
+
+/// Gives each record without a time that of the record before it in its file, or else of the next
+/// one.
+fn add_times(records: &mut [LogRow]) {
+    for file in records.chunk_by_mut(|one, other| one.file == other.file) {
+        let first = file.iter().map(|record| record.time).find(|&time| time != u64::MAX);
+        let mut before = first.unwrap_or(0);
+        for record in file {
+            if record.time == u64::MAX {
+                record.time = before;
+            }
+            before = record.time;
+        }
+    }
 }
 
 /// Numbers the points in an order that does not depend on the files'.

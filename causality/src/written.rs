@@ -66,7 +66,7 @@ pub struct Joins {
     pub calls_by_bytes: u64,
     /// Counts of the rest, by the reason why it was not joined.
     pub unjoined: BTreeMap<&'static str, u64>,
-    /// Log records of such a log that no traced call wrote, which are left out.
+    /// Log records of such a log that no traced call wrote, which their clock orders.
     pub before_first_write: u64,
     /// Writes to a log whose text is not in it.
     pub unknown_writes: u64,
@@ -74,7 +74,7 @@ pub struct Joins {
     pub ambiguous_logs: u64,
 }
 
-/// Joins what can be joined. The records that belong to no traced log remain in `records`.
+/// Joins what can be joined. The records that no traced call wrote remain in `records`.
 pub(crate) fn join(
     events: &mut Events,
     records: &mut Vec<LogRow>,
@@ -106,7 +106,7 @@ pub(crate) fn join(
             Best::One(path) => {
                 let begin = written.partition_point(|write| write.path < path);
                 let end = written.partition_point(|write| write.path <= path);
-                align(events, own, &written[begin..end], &mut joins);
+                align(events, own, &written[begin..end], &mut joins, &mut rest);
             }
             Best::Several => {
                 joins.ambiguous_logs += 1;
@@ -146,8 +146,15 @@ fn best(name: &str, candidates: &[Symbol], paths: &Interner) -> Best {
 /// order than their bytes have in the file.
 const WINDOW: usize = 64;
 
-/// Gives each write its records, from the last.
-fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mut Joins) {
+/// Gives each write its records, from the last. Records that no traced call wrote, as before strace
+/// attached, go to `rest`.
+fn align(
+    events: &mut Events,
+    records: &[LogRow],
+    writes: &[Written],
+    joins: &mut Joins,
+    rest: &mut Vec<LogRow>,
+) {
     let mut is_used = vec![false; records.len()];
     let mut top = records.len();
     for write in writes.iter().rev() {
@@ -174,7 +181,11 @@ fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mu
             is_used[at] = true;
         }
     }
-    joins.before_first_write += is_used.iter().filter(|&&is| !is).count() as u64;
+    let before = rest.len();
+    rest.extend(
+        records.iter().zip(is_used).filter(|(_, is_used)| !is_used).map(|(record, _)| record.clone()),
+    );
+    joins.before_first_write += (rest.len() - before) as u64;
 }
 
 /// The records of one write among those that are left. Sizes may differ, because a log that was

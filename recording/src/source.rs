@@ -18,8 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use astracer_formats::logs::Reading;
 use astracer_model::sink::Sink;
 use astracer_model::text::escaped;
+use astracer_model::time::UnixNanos;
 use astracer_model::{EventFormat, Format, LogFormat};
 
 mod framed;
@@ -34,6 +36,11 @@ mod walk;
 use patient::Patient;
 use unpack::{Refusal, Unpack};
 use walk::{Found, Walk};
+
+pub use walk::loses_nothing;
+
+/// The reason why a file that was given twice is skipped.
+pub const REPEATED: &str = "it was read before";
 
 /// Bounds on the resources that reading a source may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +101,14 @@ pub struct LogFileSummary {
     pub expanded_bytes: u64,
     /// The number of records read from the file.
     pub records: u64,
+    /// The layout and the parts of times that were assumed.
+    pub reading: Reading,
+    /// The earliest and the latest time of a record.
+    pub times: Option<(UnixNanos, UnixNanos)>,
+    /// Records of the severities of errors and above.
+    pub errors: u64,
+    /// Records of the severities of warnings.
+    pub warnings: u64,
 }
 
 /// One file with events.

@@ -200,6 +200,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let printed = if args.json {
         output::print_json(&show::Answered::new(&report, &links, &answer))
     } else if args.merged {
+        input.warn();
         merged::print(&links, &lines, &answer.chosen)
     } else if let Some(text) = show::text(&links, &answer, files.any()) {
         output::report(&(input.heading() + &text + &input.footing()))
@@ -278,11 +279,16 @@ fn read(
     for (host, path) in hosts.iter().zip(paths) {
         intake.set_host(host);
         let asked = || stop.is_asked();
-        let summary = source::read_waiting(path, &options, &asked, &mut intake)
-            .map_err(|error| Failure::Job(error.to_string()))?;
-        files.extend(summary.event_files);
-        log_files.extend(summary.log_files);
-        span_files.extend(summary.files);
+        match source::read_waiting(path, &options, &asked, &mut intake) {
+            Ok(summary) => {
+                files.extend(summary.event_files);
+                log_files.extend(summary.log_files);
+                span_files.extend(summary.files);
+            }
+            // Named like any other file that was not read.
+            Err(error) if error.is_unrecognised() => {}
+            Err(error) => return Err(Failure::Job(error.to_string())),
+        }
     }
     progress.finish();
     if stop.is_asked() {
@@ -292,8 +298,9 @@ fn read(
     let input =
         Input::of_events(paths, &files, &log_files, &span_files, collected.problems(), &collected.skipped);
     if collected.events.is_empty() {
-        return Err(Failure::Job(format!("no events in {}", input.arguments())));
+        return Err(Failure::Job(input.without_events()));
     }
-    input.check(args.bounds.strict, false)?;
+    let input = input.with_logs(&collected.recording, &options.logs.zone);
+    input.check_logs(args.bounds.strict, false)?;
     Ok((collected, input))
 }

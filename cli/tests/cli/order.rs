@@ -1,6 +1,7 @@
 //! `astracer order` as a user runs it.
 
 use crate::options::{Codes, INPUT, REFUSED};
+use crate::outputs::Folder;
 use crate::{Scratch, failure, run, success};
 
 const ORDER: &[&str] = &["order", INPUT];
@@ -73,6 +74,93 @@ fn questions_about_an_order_are_answered() {
         (&["--only", "LOG", "--process", "a", "--from", "1h"], 1, "the selection has none of the 5 events"),
     ] {
         failure(&run(&[&["order", input.path()], args].concat()), code, &[says]);
+    }
+}
+
+const LOG: &str = "2026-05-14 09:00:00.000 INFO up\n2026-05-14 09:00:01.000 WARN slow\n  twice\n2026-05-15 00:00:00.000 ERROR down\n";
+
+/// The first screen, JSON and standard error say which file gave which records.
+#[test]
+fn each_file_of_logs_is_described() {
+    let folder = Folder::new("order-described");
+    let (app, text) = (folder.file("app.log", LOG), folder.file("LICENSE", "MIT\n\nIt ends.\n"));
+    let screen = success(&run(&["order", &app, &text]));
+    for says in [
+        "app.log: 3 records (time-level), 2026-05-14T09:00:00.000Z to 2026-05-15T00:00:00.000Z, 1 error, 1 warning; assumed: zone",
+        "the times of 1 file state no zone and are read as UTC; --log-zone names another",
+        "not read: 1 file",
+        "its first line is 'MIT'; a layout to begin with: '%Y-%m-%d %H:%M:%S %p %m'",
+        "state its layout with --layout '[GLOB=]PATTERN'",
+    ] {
+        assert!(unwrapped(&screen).contains(says), "{says} in {screen}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&success(&run(&["order", &app, &text, "--json", "--log-zone", "+02:00"])))
+            .expect("JSON");
+    let file = &json["input"]["files"][0];
+    for (key, value) in [
+        ("layout", "time-level".into()),
+        ("log_records", 3.into()),
+        ("lines", 4.into()),
+        ("first", "2026-05-14T07:00:00.000Z".into()),
+        ("last", "2026-05-14T22:00:00.000Z".into()),
+        ("errors", 1.into()),
+        ("warnings", 1.into()),
+        ("assumed", serde_json::json!(["zone"])),
+    ] {
+        assert_eq!(file[key], value, "{key}: {file}");
+    }
+    assert_eq!(json["input"]["log_zone"], "UTC+02");
+    assert_eq!(json["input"]["skipped"][0]["file"], *text);
+    let merged = run(&["order", &app, &text, "--merged"]);
+    assert!(merged.status.success());
+    assert_eq!(String::from_utf8_lossy(&merged.stdout).lines().count(), 4);
+    let says = String::from_utf8_lossy(&merged.stderr).into_owned();
+    assert!(says.starts_with(&format!("warning: not read: {text}: ")) && says.contains("--layout"), "{says}");
+    failure(
+        &run(&["order", &app, &text, "--merged", "--strict"]),
+        1,
+        &["not read: ", "LICENSE", "omit --strict"],
+    );
+    failure(&run(&["order", &text]), 1, &["no events in", "first line is 'MIT'", "--layout"]);
+}
+
+/// strace saw one of two records; the clock orders the other.
+#[test]
+fn a_record_that_strace_did_not_see_is_ordered_by_its_clock() {
+    let folder = Folder::new("order-lost");
+    let traced = "2026-05-14 09:00:01.000 INFO traced line\n";
+    let log = folder.file("app.log", &format!("2026-05-14 09:00:00.000 INFO before strace\n{traced}"));
+    let calls = format!(
+        "100   1778749201.000000 write(3</var/log/app.log>, {traced:?}, 41) = 41\n\
+         100   1778749201.100000 exit_group(0) = ?\n100   1778749201.100100 +++ exited with 0 +++\n"
+    );
+    let calls = folder.file("app.strace", &calls);
+    let merged = success(&run(&["order", &log, &calls, "--merged"]));
+    let messages: Vec<_> = merged.lines().filter_map(|line| Some(line.split_once("INFO ")?.1)).collect();
+    assert_eq!(messages, ["before strace", "traced line"], "{merged}");
+}
+
+/// The scanner knows no form such as `133/2026`; the pattern does.
+#[test]
+fn a_layout_reads_times_that_are_not_known() {
+    let folder = Folder::new("order-layout");
+    let log = folder.file("odd.log", "I 133/2026 090007: up\n  for good\nW 134/2026 090008: slow\n");
+    let layouts = folder.file("layouts", "# ours\nodd = odd.*=%.1p %j/%Y %H%M%S: %m\n");
+    failure(&run(&["order", &log]), 1, &["no events in", "first line is 'I 133/2026 090007: up'"]);
+    for args in [["--layout", "%.1p %j/%Y %H%M%S: %m"], ["--layouts", &layouts]] {
+        let json = success(&run(&[&["order", &log, "--json"][..], &args].concat()));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let file = &json["input"]["files"][0];
+        // Day 133 of 2026 is May 13.
+        assert_eq!(
+            (&file["first"], &file["last"]),
+            (&"2026-05-13T09:00:07.000Z".into(), &"2026-05-14T09:00:08.000Z".into())
+        );
+        assert_eq!(
+            (&file["log_records"], &file["lines"], &file["warnings"]),
+            (&2.into(), &3.into(), &1.into())
+        );
     }
 }
 

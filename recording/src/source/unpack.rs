@@ -19,7 +19,7 @@ use astracer_formats::detect::{self, Detection};
 use astracer_formats::{events, logs};
 use astracer_model::Format;
 use astracer_model::event::{Event, EventFormat};
-use astracer_model::log::{LogFormat, LogRecord};
+use astracer_model::log::{LogFormat, LogRecord, Severity};
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink, Wants};
 use astracer_model::span::Span;
@@ -62,7 +62,7 @@ impl<'a> Unpack<'a> {
         stored: &'a Cell<u64>,
         expanded: &'a Cell<u64>,
     ) -> Self {
-        let tap = Tap { sink, stored, passed_on: 0, spans: 0, records: 0, events: 0 };
+        let tap = Tap { sink, stored, passed_on: 0, spans: 0, records: Records::default(), events: 0 };
         Self {
             options,
             tap,
@@ -176,7 +176,13 @@ impl<'a> Unpack<'a> {
                         return self.log_file(input, name, format);
                     }
                 }
-                let bytes = input.peek(PREFIX_BYTES[0]).len() as u64;
+                let prefix = input.peek(PREFIX_BYTES[0]);
+                let bytes = prefix.len() as u64;
+                let is_text = format_may_help && !prefix[..prefix.len().min(4096)].contains(&0);
+                let reason = match self.tap.sink.wants().logs && is_text {
+                    true => format!("{reason}; {}", logs::refusal(prefix)),
+                    false => reason,
+                };
                 let error = input.take_error();
                 // A stream that fails before its first byte is broken, not empty.
                 if bytes > 0 || error.is_none() {
@@ -194,17 +200,22 @@ impl<'a> Unpack<'a> {
     /// Reads one plain file of logs.
     fn log_file(&mut self, input: &mut Peek<'_>, name: &Arc<str>, format: LogFormat) {
         let mut quiet = Quiet::new(input);
-        self.tap.records = 0;
         self.tap.sink.file(name, format.into());
+        self.tap.records = Records::default();
         let options = self.options;
         let logs = logs::Options { changed: options.logs.changed.or(self.changed), ..options.logs.clone() };
-        logs::read(format, &mut quiet, name, &options.limits.records, &logs, &mut self.tap);
+        let reading = logs::read(format, &mut quiet, name, &options.limits.records, &logs, &mut self.tap);
         let error = quiet.into_error();
+        let Records { count, times, errors, warnings } = self.tap.records;
         self.log_files.push(LogFileSummary {
             name: Arc::clone(name),
             format,
             expanded_bytes: input.position(),
-            records: self.tap.records,
+            records: count,
+            reading,
+            times,
+            errors,
+            warnings,
         });
         if let Some(error) = error {
             self.unreadable(name, input.position(), &error);
@@ -344,13 +355,34 @@ fn is_memory_limit(error: &io::Error) -> bool {
     matches!(inner, Some(liblzma::stream::Error::MemLimit))
 }
 
+/// Facts about the records of one file of logs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Records {
+    count: u64,
+    times: Option<(UnixNanos, UnixNanos)>,
+    errors: u64,
+    warnings: u64,
+}
+
+impl Records {
+    fn see(&mut self, log: &LogRecord<'_>) {
+        self.count += 1;
+        self.errors += u64::from(log.severity >= Severity::ERROR);
+        self.warnings += u64::from((Severity::WARN..Severity::ERROR).contains(&log.severity));
+        if let Some(time) = log.when() {
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
+        }
+    }
+}
+
 /// Forwards a reader's output to the sink and adds progress, which the reader does not know.
 struct Tap<'a> {
     sink: &'a mut dyn Sink,
     stored: &'a Cell<u64>,
     passed_on: u64,
     spans: u64,
-    records: u64,
+    records: Records,
     events: u64,
 }
 
@@ -382,7 +414,7 @@ impl Sink for Tap<'_> {
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
-        self.records += 1;
+        self.records.see(&log);
         self.sink.log(log, record);
         self.pass_large_progress_on();
     }

@@ -5,6 +5,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(super) const HIDDEN: &str = "hidden";
+const NO_FILE: &str = "neither a file nor a folder";
+const LINK: &str = "link to a file or folder that was already read";
+
+/// True for the reasons of skipped entries that hold no data of their own.
+pub fn loses_nothing(reason: &str) -> bool {
+    matches!(reason, HIDDEN | NO_FILE | LINK | super::REPEATED | "empty" | "blank")
+}
+
 /// An entry of a folder.
 pub(super) enum Found {
     /// A file and its size.
@@ -43,15 +52,15 @@ impl Walk {
     fn look(&mut self, path: PathBuf) -> io::Result<Option<Found>> {
         let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if is_hidden && path != self.root {
-            return Ok(Some(Found::Skipped { path, reason: "hidden".to_owned() }));
+            return Ok(Some(Found::Skipped { path, reason: HIDDEN.to_owned() }));
         }
         let metadata = fs::metadata(&path)?;
         if !metadata.is_dir() && !metadata.is_file() {
-            return Ok(Some(Found::Skipped { path, reason: "neither a file nor a folder".to_owned() }));
+            return Ok(Some(Found::Skipped { path, reason: NO_FILE.to_owned() }));
         }
         let true_path = fs::canonicalize(&path)?;
         if self.seen.contains(&true_path) {
-            let reason = "link to a file or folder that was already read".to_owned();
+            let reason = LINK.to_owned();
             return Ok(Some(Found::Skipped { path, reason }));
         }
         self.seen.insert(true_path);

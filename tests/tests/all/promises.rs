@@ -238,6 +238,12 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "the_writer_of_a_line_is_its_resource",
     ),
     (
+        "also in a form that is not known otherwise",
+        "cli/tests/cli/order.rs",
+        "a_layout_reads_times_that_are_not_known",
+    ),
+    ("describe each file", "cli/tests/cli/order.rs", "each_file_of_logs_is_described"),
+    (
         "Times without a year or a date",
         "formats/src/moments/logs/clock.rs",
         "a_missing_year_or_date_is_that_of_the_file",

@@ -39,7 +39,7 @@ pub(super) fn write(
         args.paths.iter().chain(&args.good).chain(&args.bad).map(|path| name(path)).collect();
     let notes: Vec<String> = inputs
         .iter()
-        .flat_map(|input| input.footing().lines().map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|input| (input.logs() + &input.footing()).lines().map(str::to_owned).collect::<Vec<_>>())
         .filter(|line| !line.is_empty())
         .collect();
     let metric = match &args.metric {

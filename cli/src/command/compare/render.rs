@@ -21,7 +21,7 @@ pub(super) fn screen(args: &Compare, inputs: &[Input], comparison: &Comparison) 
     text.push_str(&services(comparison));
     text.push_str(&mix(comparison));
     text.push_str(&notes(comparison));
-    inputs.iter().for_each(|input| text.push_str(&input.footing()));
+    inputs.iter().for_each(|input| text.push_str(&(input.logs() + &input.footing())));
     text
 }
 

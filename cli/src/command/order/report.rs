@@ -130,7 +130,7 @@ impl<'a> Report<'a> {
                 counts.iter().map(|(name, number)| format!("{name} {}", count(*number))).collect();
             parts.join(", ")
         };
-        let mut text = self.input.heading();
+        let mut text = self.input.heading() + &self.input.logs();
         let _ = writeln!(
             text,
             "{} of {} on {}: {}",

@@ -8,6 +8,11 @@ pub(super) const KNOWN: &[(&str, &str)] = &[
     ("nezha", "%d %p %c#%L TraceID: %X{trace_id} SpanID: %X{span_id} %m"),
     ("zookeeper", "%d [myid:%X{myid}] - %p [%t:%c@%L] - %m"),
     ("zookeeper", "%d - %p [%t:%c@%L] - %m"),
+    (
+        "python",
+        "%d %p [%c] [%F:%L] [trace_id=%X{trace_id} span_id=%X{span_id} resource.service.name=%service \
+         trace_sampled=%X{trace_sampled}] - %m",
+    ),
     ("spring-boot", "%d %p [%service,%X{trace_id},%X{span_id}] %pid --- [%t] %c : %m"),
     ("spring-boot", "%d %p %pid --- [%service] [%t] [%X{trace_id}-%X{span_id}] %c : %m"),
     ("spring-boot", "%d %p %pid --- [%service] [%t] %c : %m"),

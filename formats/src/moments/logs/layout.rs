@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use super::civil;
 use super::known::KNOWN;
 use super::levels;
 use super::stamp::Stamp;
@@ -15,6 +16,8 @@ use astracer_model::value::{Attribute, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     parts: Vec<Part>,
+    /// The time in letters of strftime, if the pattern states it so.
+    civil: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl FromStr for Layout {
 
     fn from_str(pattern: &str) -> Result<Self, String> {
         let mut parts: Vec<Part> = Vec::new();
-        let mut literal = String::new();
+        let (mut literal, mut time) = (String::new(), None);
         let mut rest = pattern;
         while let Some(next) = rest.chars().next() {
             rest = &rest[next.len_utf8()..];
@@ -69,6 +72,7 @@ impl FromStr for Layout {
                 continue;
             }
             let civil = civil_time(rest);
+            time = time.or_else(|| civil.map(|len| format!("%{}", &rest[..len])));
             let conversion = civil.map(|len| (Some(Field::Time), &rest[len..])).or_else(|| conversion(rest));
             let (field, behind) = conversion.ok_or_else(|| {
                 let shown: String = rest.chars().take(12).collect();
@@ -96,7 +100,7 @@ impl FromStr for Layout {
                 return Err(format!("the layout '{pattern}' has no {name}; add it"));
             }
         }
-        Ok(Self { parts })
+        Ok(Self { parts, civil: time })
     }
 }
 
@@ -124,7 +128,12 @@ fn civil_time(pattern: &str) -> Option<usize> {
                 let is_next = |starts: &[&str]| starts.iter().any(|start| behind.starts_with(start));
                 let begins = is_next(&["/%", "-%", ".%"])
                     && behind[2..].starts_with(|next: char| "bBmdeyY".contains(next));
-                touches || matches!(before, b'b' | b'B' | b'a' | b'A') || begins || is_next(&[" %b", " %B"])
+                let runs_on = separator == 0 && (before == b'Y' && is_next(&["%d"]) || before == b'm');
+                touches
+                    || runs_on
+                    || matches!(before, b'b' | b'B' | b'a' | b'A')
+                    || begins
+                    || is_next(&[" %b", " %B"])
             }
             b'M' => touches && matches!(before, b'H' | b'I' | b'k') || before == b'H' && separator == 0,
             b'p' => has_half,
@@ -233,6 +242,12 @@ impl Layout {
         // A few lines of other loggers don't matter.
         let is_usual = |count: usize| count * 5 >= most * 4 && count * 2 >= lines.len() && count > 0;
         known().zip(&counts).find(|(_, count)| is_usual(**count)).map(|(found, _)| found)
+    }
+
+    /// The time at the start of a text in the pattern's letters of strftime, for forms that the
+    /// scanner of times does not know.
+    pub(super) fn stamp(&self, text: &str) -> Option<Stamp> {
+        civil::stamp(self.civil.as_ref()?, text)
     }
 
     /// The record of a text: its first line follows the layout, and further lines belong to the
@@ -524,10 +539,12 @@ mod tests {
             ("%m/%d/%Y %I:%M:%S %p %m", "%d %m"),
             ("%a %b %d %H:%M:%S %Y %m", "%d %m"),
             ("%s %m", "%d %m"),
+            ("%Y%m%d%H%M%S %m", "%d %m"),
             ("%s.%f %M %m", "%d %M %m"),
             ("%p %H:%M:%S.%f - %m", "%p %d - %m"),
         ] {
-            assert_eq!(pattern.parse::<Layout>(), expected.parse(), "{pattern}");
+            let parts = |pattern: &str| pattern.parse().map(|layout: Layout| layout.parts);
+            assert_eq!(parts(pattern), parts(expected), "{pattern}");
         }
         assert!("%Y %m".parse::<Layout>().is_err());
     }

@@ -14,7 +14,7 @@ use super::tracing;
 use astracer_model::log::LogFormat;
 
 /// Lines that are looked at.
-const LINES_LOOKED_AT: usize = 200;
+pub(super) const LINES_LOOKED_AT: usize = 200;
 
 /// The names of times in JSON that a file may use.
 const TIME_KEYS_MAX: usize = 8;
@@ -257,12 +257,15 @@ impl Shape {
             Content::Layout(layout) if self.is_given => {
                 let mut head = None;
                 stamp::each_place(body.as_bytes(), |start, _| {
-                    head = stamp::at(&body.as_bytes()[start..])
-                        .filter(|stamp| layout.read(body, start, stamp).is_some())
-                        .map(|stamp| Head { start, stamp: Some(stamp), is_outer: false });
+                    head = given_head(layout, body, start, stamp::at(&body.as_bytes()[start..]));
                     head.is_some()
                 });
-                head
+                // A form of time that only the pattern knows may begin with any character.
+                let places = body.char_indices().map(|(start, _)| start);
+                head.or_else(|| {
+                    let mut places = places.take_while(|&start| start < stamp::REACH_BYTES);
+                    places.find_map(|start| given_head(layout, body, start, layout.stamp(&body[start..])))
+                })
             }
             _ if self.form.is_none() => {
                 outer.map(|stamp| Head { start: 0, stamp: Some(stamp), is_outer: true })
@@ -288,6 +291,12 @@ impl Shape {
         });
         head.filter(|head| !is_quoted(bytes, head.start))
     }
+}
+
+/// The head of a record in a layout of the user's, if a time at `start` makes it one.
+fn given_head(layout: &Layout, body: &str, start: usize, stamp: Option<Stamp>) -> Option<Head> {
+    let stamp = stamp.filter(|stamp| layout.read(body, start, stamp).is_some())?;
+    Some(Head { start, stamp: Some(stamp), is_outer: false })
 }
 
 /// The lines that begin records, if their times are of one form.

@@ -80,7 +80,7 @@ fn read_lines(
     let is_whole = prefix.len() < STEP_BYTES;
     let prefix = &prefix[..prefix.len().min(STEP_BYTES)];
     let Some(shape) = Shape::of(prefix, is_whole, &options.layouts, Some(file)) else {
-        sink.skipped(file, "text without times");
+        sink.skipped(file, &super::refusal(prefix));
         return Reading::default();
     };
     let mut clock = Clock::new(&options.zone, clock::of_name(file).or(options.changed));

@@ -1,5 +1,6 @@
 //! Zones, and times outside of lines of a log.
 
+use std::fmt;
 use std::str::FromStr;
 
 use jiff::tz::TimeZone;
@@ -15,6 +16,16 @@ pub struct Zone(pub(super) TimeZone);
 impl Default for Zone {
     fn default() -> Self {
         Self(TimeZone::UTC)
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.iana_name(), self.0.to_fixed_offset()) {
+            (Some(name), _) => f.write_str(name),
+            (None, Ok(offset)) => write!(f, "UTC{offset}"),
+            (None, Err(_)) => f.write_str("another zone"),
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tar::{EntryType, Header, PaxExtensions};
 
 use super::Unpack;
-use crate::source::label;
 use crate::source::peek::Peek;
+use crate::source::{label, walk};
 use astracer_model::problem::{Limit, ProblemKind};
 
 const BLOCK_BYTES: usize = 512;
@@ -93,7 +93,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                 let label = label::of_member(name, &member);
                 match kind {
                     EntryType::Regular | EntryType::Continuous if label::is_hidden(&member) => {
-                        unpack.skip(&label, "hidden");
+                        unpack.skip(&label, walk::HIDDEN);
                     }
                     EntryType::Regular | EntryType::Continuous if !is_sparse => {
                         let mut content = Peek::new(Box::new(Member { archive, left: &mut left }));
