@@ -1,7 +1,9 @@
 //! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes
-//! of long tests, a span exporter that collects, a little HTTP server with certificates of its own,
-//! and a wait for other threads. Not published.
+//! of long tests, files of expected results, a span exporter that collects, a little HTTP server
+//! with certificates of its own, and a wait for other threads. Not published.
 
+#[cfg(feature = "goldens")]
+mod goldens;
 #[cfg(feature = "world")]
 mod hooks;
 #[cfg(feature = "world")]
@@ -17,6 +19,8 @@ mod wait;
 #[cfg(feature = "world")]
 mod world;
 
+#[cfg(feature = "goldens")]
+pub use goldens::{all_agree, golden, golden_folder};
 #[cfg(feature = "world")]
 pub use hooks::{Call, Calls, Delivering, Ids, OnEvent};
 #[cfg(feature = "world")]

@@ -7,64 +7,22 @@
 //! that it names. Each file may be compressed (`.xz`, `.gz`), and may be in a subfolder `oracles`.
 //! Files that the folder does not contain are skipped; one test fails if it contains none.
 
-use std::io::Read;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use astracer_formats::Limits;
 use astracer_model::{Format, SpanId};
 use astracer_recording::recording::{Intake, Keep, Recording};
+pub(crate) use astracer_testing::all_agree;
 use serde_json::{Value, json};
-
-/// The folder, and whether it is the user's.
-fn folder() -> (PathBuf, bool) {
-    match std::env::var_os("ASTRACER_GOLDENS") {
-        Some(folder) => (folder.into(), true),
-        None => (PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data"), false),
-    }
-}
 
 /// A file's text; `None`, with a note, if the user's folder does not contain it.
 pub(crate) fn text(name: &str) -> Option<String> {
-    let (folder, own) = folder();
-    let places = [folder.join(name), folder.join("oracles").join(name)];
-    let found = places.iter().flat_map(|place| ["", ".xz", ".gz"].map(|end| (place, end))).find_map(
-        |(place, end)| {
-            let path = PathBuf::from(format!("{}{end}", place.display()));
-            let file = std::fs::File::open(&path).ok()?;
-            let mut text = String::new();
-            let read = match end {
-                ".xz" => liblzma::read::XzDecoder::new(file).read_to_string(&mut text),
-                ".gz" => flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text),
-                _ => { &file }.read_to_string(&mut text),
-            };
-            read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            Some(text)
-        },
-    );
-    if found.is_none() {
-        assert!(own, "{name} is not in {}", folder.display());
-        println!("{name}: not checked, it is not in {}", folder.display());
-    }
-    found
+    astracer_testing::golden(env!("CARGO_MANIFEST_DIR"), name)
 }
 
 /// A file's JSON.
 pub(crate) fn json(name: &str) -> Option<Value> {
     Some(serde_json::from_str(&text(name)?).unwrap_or_else(|error| panic!("{name}: {error}")))
-}
-
-/// Prints how many cases agree. Fails unless there is at least one case and all agree.
-#[track_caller]
-pub(crate) fn all_agree(name: &str, cases: &[(String, Result<(), String>)]) {
-    let agreed = cases.iter().filter(|(_, result)| result.is_ok()).count();
-    println!("{name}: {agreed} of {} agree", cases.len());
-    for (case, result) in cases {
-        if let Err(difference) = result {
-            println!("  {case}: {difference}");
-        }
-    }
-    assert!(agreed == cases.len() && agreed > 0, "{name}: {agreed} of {} agree", cases.len());
 }
 
 /// A folder without any golden file would make a run that checks nothing.
@@ -76,7 +34,8 @@ fn there_is_something_to_check() {
         "critical_path/crisp_fixture_out.json",
         "xtrace/criticalpath_expected.json",
     ];
-    assert!(names.iter().any(|name| text(name).is_some()), "no goldens in {}", folder().0.display());
+    let (folder, _) = astracer_testing::golden_folder(env!("CARGO_MANIFEST_DIR"));
+    assert!(names.iter().any(|name| text(name).is_some()), "no goldens in {}", folder.display());
 }
 
 /// Reads one Jaeger trace whose ids may be any text. Span `n` of the list gets the id `n + 1`.

@@ -1,8 +1,6 @@
 //! Golden executions, whose answers another program computed by brute force.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::PathBuf;
 
 use astracer_queries::{OutputOptions, Plan, Program, Rewrite, Value};
 use astracer_testing::size;
@@ -11,15 +9,8 @@ use serde_json::Value as Json;
 use crate::run::{CARRIES, Event, multiset, run};
 
 fn executions() -> Vec<Json> {
-    let text = match std::env::var_os("ASTRACER_GOLDENS") {
-        Some(folder) => std::fs::read_to_string(PathBuf::from(folder).join("join.jsonl")).unwrap(),
-        None => {
-            let mut text = String::new();
-            let packed = include_bytes!("../data/join.jsonl.xz");
-            liblzma::read::XzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
-            text
-        }
-    };
+    let text = astracer_testing::golden(env!("CARGO_MANIFEST_DIR"), "join.jsonl");
+    let text = text.expect("the folder of ASTRACER_GOLDENS has a join.jsonl");
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
