@@ -1,5 +1,6 @@
 //! The targets by name.
 
+mod baggage;
 mod events;
 mod instances;
 mod logs;
@@ -46,6 +47,8 @@ pub const ALL: &[Target] = &[
     Target { name: "query_language", run: queries::check_language },
     Target { name: "query_advice", run: queries::check_advice },
     Target { name: "query_bag", run: queries::check_bag },
+    Target { name: "baggage_message", run: baggage::check_message },
+    Target { name: "w3c_baggage", run: baggage::check_w3c },
 ];
 
 /// The seeds of advice and bags: their paths among all seeds, and their bytes.

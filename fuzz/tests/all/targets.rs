@@ -61,6 +61,8 @@ replays! {
     query_language,
     query_advice,
     query_bag,
+    baggage_message,
+    w3c_baggage,
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

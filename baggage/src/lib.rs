@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Contents of this crate
+//!
+//! ```text
+//! Registry --register--> Namespace (a token)
+//!    |                       |
+//!    | bounds, counts        | get, add, remove, ...
+//!    v                       v
+//! Applications --split, merge, serialize, deserialize--> Baggage <--> bytes
+//!    |
+//!    +--> Application: pre_split, post_merge, begin, ... with a View of its namespaces
+//! ```
+//!
+//! A [`Baggage`] may be used alone, with a [`Registry`]. [`Applications`] does the same and calls
+//! the handlers of each [`Application`].
+//!
+//! # Bounds
+//!
+//! A [`Registry`] has [`Limits`] on the bytes of a flow, a request and a response. Beyond them
+//! whole values are removed: by the priority of their namespace, then in byte order, the last ones
+//! first. The namespace `astracer.trimmed` then travels along and names the namespaces that lost
+//! something ([`Baggage::is_complete`], [`Baggage::trimmed`]), and [`Registry::losses`] counts.
+//! Bytes are those of the message; in memory a value takes up to 20 times as many, if it is short.
+
+mod application;
+mod baggage;
+mod contents;
+mod registry;
+mod trim;
+mod typed;
+mod wire;
+
+pub use application::{Application, Applications, Place, View};
+pub use baggage::Baggage;
+pub use registry::{Limits, Losses, Namespace, NamespaceTaken, Registry};
+pub use typed::Typed;
+pub use wire::WireError;
