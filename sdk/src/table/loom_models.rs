@@ -9,6 +9,7 @@ use super::entry::{Beginning, EXPOSED, Entry, Fate, Pending, Phase, ROOT, Record
 use super::handles::{Handles, LetGo};
 use crate::test_callsite::METADATA;
 use astracer_spans::record::Body;
+use astracer_spans::sync::{AtomicU32, Ordering};
 use astracer_spans::traces::TraceRef;
 use astracer_spans::weight::Weighing;
 
@@ -237,5 +238,117 @@ fn loom_a_stock_of_handles_ends_the_span_once() {
             assert_eq!(handles.let_go(FIRST), LetGo::Last);
         }
         assert_eq!(handles.let_go(FIRST), LetGo::Stale);
+    });
+}
+
+/// The counts that an observer keeps of its numbers, and a word stored under each.
+#[derive(Default)]
+struct Flows {
+    counts: [AtomicU32; 4],
+    words: [AtomicU32; 4],
+}
+
+impl Flows {
+    /// A new number, as `root` and `enter` return it.
+    fn make(&self, flow: u32) -> u32 {
+        self.words[flow as usize].store(flow, Ordering::Relaxed);
+        self.counts[flow as usize].fetch_add(1, Ordering::Relaxed);
+        flow
+    }
+
+    fn release(&self, flow: u32) {
+        assert_ne!(self.counts[flow as usize].fetch_sub(1, Ordering::AcqRel), 0);
+    }
+
+    /// A thread that reads a number sees what was stored under it.
+    fn read(&self, entry: &Entry) -> u32 {
+        let flow = entry.flow();
+        assert_eq!(self.words[flow as usize].load(Ordering::Relaxed), flow);
+        flow
+    }
+
+    fn counts(&self) -> [u32; 4] {
+        [0, 1, 2, 3].map(|flow| self.counts[flow].load(Ordering::Relaxed))
+    }
+}
+
+/// Two threads use a new root at once: both enter it with the number that one of them got.
+#[test]
+fn loom_a_root_has_one_flow() {
+    loom::model(|| {
+        let (entry, flows) = (Arc::new(Entry::default()), Arc::new(Flows::default()));
+        begin(&entry, 5, Phase::Undecided);
+        let enter = |entry: &Entry, flows: &Flows, own| {
+            while entry.settled_phase() == Phase::Undecided {
+                let Some(claim) = entry.claim(Phase::Undecided) else { continue };
+                assert_eq!(claim.replace_flow(flows.make(own)), 0);
+                claim.drop_trace(TraceId::from(5), SpanId::from(5), TraceFlags::NOT_SAMPLED);
+            }
+            flows.read(entry)
+        };
+        let (other, others) = (entry.clone(), flows.clone());
+        let thread = thread::spawn(move || enter(&other, &others, 1));
+        let own = enter(&entry, &flows, 2);
+        assert_eq!(thread.join().unwrap(), own);
+        flows.release(entry.take_flow());
+        assert_eq!((flows.counts(), entry.flow()), ([0; 4], 0));
+    });
+}
+
+/// Two threads enter a span where its flow is not current, as `Core::enter` does. The span keeps
+/// one of their numbers, and every other one is released.
+#[test]
+fn loom_a_flow_splits_once() {
+    loom::model(|| {
+        let (entry, flows) = (Arc::new(Entry::default()), Arc::new(Flows::default()));
+        begin(&entry, 5, Phase::Recorded);
+        entry.begin_flow(flows.make(1));
+        let enter = |entry: &Entry, flows: &Flows, own| {
+            if flows.read(entry) == 1 {
+                match entry.change_flow(1, flows.make(own)) {
+                    Ok(()) => flows.release(1),
+                    Err(first) => {
+                        flows.release(own);
+                        assert_eq!(flows.read(entry), first);
+                    }
+                }
+            }
+            flows.read(entry)
+        };
+        let (other, others) = (entry.clone(), flows.clone());
+        let thread = thread::spawn(move || enter(&other, &others, 2));
+        let own = enter(&entry, &flows, 3);
+        assert_eq!(thread.join().unwrap(), own);
+        let expected = if own == 2 { [0, 0, 1, 0] } else { [0, 0, 0, 1] };
+        assert_eq!(flows.counts(), expected);
+    });
+}
+
+/// A child begins while the handle of its parent that another thread has is dropped: the flow is
+/// counted for the child before the parent's end releases it.
+#[test]
+fn loom_a_flow_outlives_its_root() {
+    loom::model(|| {
+        let (entry, flows) = (Arc::new(Entry::default()), Arc::new(Flows::default()));
+        begin(&entry, FIRST, Phase::Recorded);
+        entry.handles.start(FIRST);
+        entry.begin_flow(flows.make(1));
+        assert!(entry.handles.hold(FIRST, 1));
+        let drop_handle = |entry: &Entry, flows: &Flows| {
+            if entry.handles.let_go(FIRST) == LetGo::Last {
+                let flow = entry.take_flow();
+                assert_eq!(flow, 1);
+                assert!(flows.counts[1].fetch_sub(1, Ordering::AcqRel) > 1, "released before the child");
+            }
+        };
+        let (other, others) = (entry.clone(), flows.clone());
+        let thread = thread::spawn(move || {
+            let child = others.make(others.read(&other));
+            drop_handle(&other, &others);
+            child
+        });
+        drop_handle(&entry, &flows);
+        assert_eq!(thread.join().unwrap(), 1);
+        assert_eq!(flows.counts(), [0, 1, 0, 0]);
     });
 }
