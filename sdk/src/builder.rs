@@ -21,6 +21,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
+use crate::baggage_attributes::BaggageAttributes;
 use crate::decider::ParentDecision;
 use crate::fault::{Fault, OnFault, Origin};
 use crate::foreign::Foreign;
@@ -117,6 +118,7 @@ pub struct Builder {
     #[cfg(feature = "parameters")]
     file_tail: Tail,
     own_policies: Vec<OwnPolicy>,
+    baggage_attributes: Option<BaggageAttributes>,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -310,8 +312,33 @@ impl Builder {
     }
 }
 
-/// # Other crates
+/// # Requests
 impl Builder {
+    /// Adds members of the caller's baggage to spans, as attributes. `tenant.*` means each member
+    /// that begins with `tenant.`. Further calls add names; none by default.
+    ///
+    /// ```
+    /// # use astracer_sdk::{Astracer, Key};
+    /// let builder = Astracer::builder()
+    ///     .with_baggage_attributes(["tenant.id"])
+    ///     .with_key(Key::default().with_attribute("tenant.id"));
+    /// # let _ = builder;
+    /// ```
+    ///
+    /// Kept spans get those of the context in which they begin. A local root has them before it is
+    /// decided, so a key, a parameters file and the tuner count by them. A field of the span's own
+    /// with the same name takes precedence.
+    ///
+    /// Callers outside of the service's control may send any value, so each of them may claim to be
+    /// any tenant, and keys made up by one share the sampler's limit on keys with all others.
+    /// Values are cut at 256 bytes. OpenTelemetry's context holds 64 members; further ones are
+    /// passed on, but become no attributes.
+    pub fn with_baggage_attributes<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        let known = self.baggage_attributes.get_or_insert_default();
+        names.into_iter().for_each(|name| known.add(name.into()));
+        self
+    }
+
     /// Follows each request from its local root on, such as to carry baggage along it. None by
     /// default: then it costs one predicted branch where a span begins, ends, is entered or exited.
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {

@@ -1,5 +1,6 @@
 //! The layer's state and the lifecycle of a span, independent of the adapter that drives it.
 
+mod baggage;
 mod begin;
 mod change;
 mod context;
@@ -26,6 +27,7 @@ pub(crate) use self::context::{CALLS, LiveSpan};
 use self::contexts::Contexts;
 pub(crate) use self::log_decision::LogDecision;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
+use crate::baggage_attributes::BaggageAttributes;
 use crate::decider::Decider;
 use crate::housekeeping::Housekeeping;
 use crate::ids::Ids;
@@ -64,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) destination: Option<Arc<SharedDestination>>,
     pub(crate) resource: Resource,
     pub(crate) reports: Arc<Reports>,
+    pub(crate) baggage_attributes: Option<BaggageAttributes>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) observer_panics: AtomicU64,
     /// A trace was dropped whose contexts look like another layer's: see

@@ -116,6 +116,7 @@
 //! Two more crates build on this one: astracer-operate has a live page, metrics and parameters from
 //! a URL, and astracer-tower traces requests to axum, tonic and hyper, and those of reqwest.
 
+mod baggage_attributes;
 #[cfg(feature = "bridge")]
 mod bridge;
 mod builder;

@@ -76,6 +76,16 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// ([`set_parent`](crate::OpenTelemetrySpanExt::set_parent)), or another number.
     fn release(&self, flow: u32);
 
+    /// Values in a flow that may become attributes of a span that begins in it, of which
+    /// [`with_baggage_attributes`](crate::Builder::with_baggage_attributes) selects some. They
+    /// replace members of the caller's baggage.
+    ///
+    /// For a local root that is not decided, `flow` is 0: these are the values of the flow that a
+    /// root of this trace would join. The restrictions of [`root`](Self::root) apply.
+    fn attributes(&self, flow: u32, trace: TraceId, each: &mut dyn FnMut(&str, &str)) {
+        let _ = (flow, trace, each);
+    }
+
     /// An event on a span, either its current or its explicit parent.
     fn event(&self, span: &ObservedSpan<'_>, event: &Event<'_>);
 }

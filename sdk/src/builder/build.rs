@@ -71,6 +71,7 @@ impl Builder {
             reports: Arc::new(Reports::new(self.reads_variables)),
             dropped_unmarked: AtomicBool::new(self.ids.flags() == TraceFlags::NOT_SAMPLED),
             ids: mem::take(&mut self.ids),
+            baggage_attributes: self.baggage_attributes.take(),
             observer: self.observer.take(),
             observer_panics: AtomicU64::new(0),
             destination: self.destination.take().map(|make| make(&resource)),

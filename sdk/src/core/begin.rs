@@ -88,7 +88,10 @@ impl Core {
     ) -> &Entry {
         let metadata = attributes.metadata();
         let began = self.ticks();
-        let body = self.body(attributes);
+        let mut body = self.body(attributes);
+        if self.adds_members() {
+            self.add_members_of_child(&mut body, attributes, parent);
+        }
         let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose(id, Counted::default()) };
         self.shared.counters.tally(Tally::SpansMade, 1);
         let span_id = self.shared.ids.new_span_id();

@@ -40,6 +40,11 @@ impl Core {
         if was_child {
             // The span leaves the trace in which it began, and becomes a local root.
             self.shared.counters.tally(Tally::SpansMade, 1u64.wrapping_neg());
+            if self.adds_members()
+                && let Some(body) = entry.extra().body.as_deref_mut()
+            {
+                body.remove_defaults();
+            }
         }
         let old = claim.undecide(Box::new(Pending { base: parent, below_dropped: false }));
         // Values of contexts are the user's, and dropping them runs the user's code.

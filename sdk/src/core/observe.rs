@@ -18,7 +18,7 @@ use astracer_spans::sync::statics::Ordering;
 impl Core {
     /// Calls the observer. `panicked` is the result if that panics.
     #[inline]
-    fn call<T>(&self, panicked: T, call: impl FnOnce(&dyn Observer) -> T) -> T
+    pub(super) fn call<T>(&self, panicked: T, call: impl FnOnce(&dyn Observer) -> T) -> T
     where
         T: Copy,
     {

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use astracer_samplers::tail::Severity;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, SpanRef, TraceContextExt as _};
-use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 use tracing_core::field::Field;
 use tracing_core::span::Attributes;
@@ -49,7 +49,7 @@ static NO_PARENT: SpanContext = SpanContext::NONE;
 #[derive(Clone, Copy)]
 enum Known<'a> {
     Body(Option<&'a Body>),
-    Attributes(&'a Attributes<'a>),
+    Attributes(&'a Attributes<'a>, &'a [KeyValue]),
     Key(&'a str),
 }
 
@@ -106,8 +106,12 @@ impl Core {
         let trace_id = if parent.is_valid() { parent.trace_id() } else { ids.new_trace_id() };
         let (span_id, base) = (ids.new_span_id(), base.as_ref());
         let facts = Facts { metadata, began, trace_id, span_id, parent, base, below_dropped };
-        let outcome = self.outcome(&facts, Known::Attributes(attributes));
-        let body = if outcome.is_recorded() { self.body(attributes) } else { None };
+        let members = self.members_of_root(trace_id, base);
+        let outcome = self.outcome(&facts, Known::Attributes(attributes, &members));
+        let mut body = if outcome.is_recorded() { self.body(attributes) } else { None };
+        if outcome.is_recorded() {
+            self.add_members(&mut body, members);
+        }
         let Some(entry) = self.table.take(id, Use::Roots) else {
             return self.refuse_root(id, &outcome.decision);
         };
@@ -149,9 +153,10 @@ impl Core {
 
     fn decide(&self, entry: &Entry) {
         let Some(metadata) = entry.metadata() else { return };
-        let key = self.shared.decider.key.is_custom().then(|| self.custom_key(entry, metadata));
         // Before the entry is claimed: the generator of ids may be the user's code.
         let (trace_id, span_id) = (self.shared.ids.new_trace_id(), self.shared.ids.new_span_id());
+        let is_custom = self.shared.decider.key.is_custom();
+        let key = is_custom.then(|| self.custom_key(entry, metadata, trace_id));
         let own = Some(entry.span_id()).filter(|own| *own != SpanId::INVALID);
         let facts = Facts {
             metadata,
@@ -163,7 +168,7 @@ impl Core {
             below_dropped: false,
         };
         let Some(claim) = entry.claim(Phase::Undecided) else { return };
-        if !entry.has(HELD) {
+        if !entry.has(HELD) && !self.adds_members() {
             let known = key.as_deref().map_or(Known::Body(None), Known::Key);
             let outcome = self.outcome(&facts, known);
             return self.settle(claim, &facts, outcome);
@@ -180,6 +185,7 @@ impl Core {
             below_dropped: pending.as_deref().is_some_and(|pending| pending.below_dropped),
             ..facts
         };
+        self.add_members(&mut extra.body, self.members_of_root(facts.trace_id, facts.base));
         let known = key.as_deref().map_or(Known::Body(extra.body.as_deref()), Known::Key);
         let outcome = self.outcome(&facts, known);
         drop(extra);
@@ -229,7 +235,7 @@ impl Core {
                 let name = body.detail.name.map_or(metadata.name(), |name| body.memory.text(name));
                 of_root(Root::new(name, &KnownFields(&body.attributes, body.memory.view())))
             }
-            Known::Attributes(attributes) => Fields::borrow(|fields| {
+            Known::Attributes(attributes, members) => Fields::borrow(|fields| {
                 let settings = self.settings();
                 let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
                 // An error may become attributes with other names, so only a key that needs the
@@ -239,6 +245,11 @@ impl Core {
                     false => field.name() == NAME || decider.key.may_need(field.name()),
                 };
                 attributes.record(&mut Wanted { wants, visitor });
+                for member in members {
+                    // Before the span's own, of which the last one of a name counts.
+                    let kept = fields.memory.keep(member.clone());
+                    fields.attributes.insert(0, Attribute::default_of(kept));
+                }
                 let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
                 of_root(Root::new(name, &KnownFields(&fields.attributes, fields.memory.view())))
             }),
@@ -368,9 +379,22 @@ impl Core {
     /// The key that the user's function computes. It gets copies, because no lock or claim may be
     /// held while it runs.
     #[cold]
-    fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> String {
-        let copied = if entry.has(BODY) { entry.extra().body.as_deref().map(Copied::of) } else { None };
-        let copied = copied.unwrap_or_default();
+    fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>, trace_id: TraceId) -> String {
+        let (copied, base) = match entry.has(HELD) {
+            true => {
+                let extra = entry.extra();
+                let base = extra.pending.as_deref().filter(|_| self.adds_members());
+                (extra.body.as_deref().map(Copied::of), base.map(|pending| pending.base.clone()))
+            }
+            false => (None, None),
+        };
+        let mut copied = copied.unwrap_or_default();
+        let parent = base.as_ref().map(|base| base.span().span_context().trace_id());
+        let trace_id = parent.filter(|parent| *parent != TraceId::INVALID).unwrap_or(trace_id);
+        let members = self.members_of_root(trace_id, base.as_ref());
+        let members = members.into_iter().map(|member| (member.key.to_string(), member.value.to_string()));
+        // After the span's own, of which the first one of a name counts.
+        copied.attributes.extend(members);
         let name = copied.name.as_deref().unwrap_or(metadata.name());
         let mut memory = String::new();
         self.shared.decider.key_of(&Root::new(name, &copied), &mut memory).into_owned()
@@ -388,7 +412,7 @@ impl Known<'_> {
     fn is_name_only(self, key: &Key, metadata: &Metadata<'_>) -> bool {
         match self {
             Known::Body(body) => body.is_none() && key.is_name_only(),
-            Known::Attributes(_) => {
+            Known::Attributes(..) => {
                 key.is_name_only_at(metadata) && metadata.fields().iter().all(|field| field.name() != NAME)
             }
             Known::Key(_) => false,

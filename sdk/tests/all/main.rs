@@ -6,6 +6,7 @@ pub(crate) const BASE: support::Base = support::Base::Registry;
 mod accounting;
 mod allocations;
 mod api;
+mod baggage_attributes;
 mod bounds;
 mod bridge;
 mod byte_cap;

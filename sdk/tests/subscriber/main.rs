@@ -16,6 +16,7 @@ mod stacks;
 mod shared {
     pub(crate) mod accounting;
     pub(crate) mod allocations;
+    pub(crate) mod baggage_attributes;
     pub(crate) mod bounds;
     pub(crate) mod bridge;
     pub(crate) mod closing_itself;

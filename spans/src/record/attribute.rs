@@ -12,12 +12,15 @@ use super::memory::{Lengths, Memory, MemoryView, Text, Texts};
 /// then copied, and a processor stalls when it reads at once what was just written in parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
-    /// Empty for an attribute that was set through OpenTelemetry's API: see [`Value::Other`].
+    /// Empty for an attribute that was set through OpenTelemetry's API: see [`Value::Other`];
+    /// [`DEFAULT`] for a default there.
     name: &'static str,
     word: u64,
     kind: Kind,
     chain: bool,
 }
+
+const DEFAULT: &str = "default";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -58,6 +61,15 @@ impl Attribute {
     /// The attribute `NAME.chain`: the sources of the error in the field NAME.
     pub fn chain(name: &'static str, texts: Texts) -> Self {
         Attribute { chain: true, ..Attribute::new(name, Value::Texts(texts)) }
+    }
+
+    /// An attribute that the span has unless it is set, by its index in [`Memory::others`].
+    pub fn default_of(place: u32) -> Self {
+        Attribute::new(DEFAULT, Value::Other(place))
+    }
+
+    pub fn is_default(&self) -> bool {
+        self.kind == Kind::Other && !self.name.is_empty()
     }
 
     #[inline]

@@ -28,6 +28,7 @@ impl Body {
                         self.owned = self.owned.saturating_sub(bytes_of(value));
                         *value = attribute;
                     }
+                    self.attributes[known] = Attribute::new("", Value::Other(place));
                 } else {
                     self.unused += old;
                     self.attributes[known] = self.keep(attribute);
@@ -40,6 +41,26 @@ impl Body {
             _ => self.cut_attribute(says_error(&attribute)),
         }
         self.reclaim();
+    }
+
+    /// Sets an attribute unless the span has one of this name.
+    pub fn set_default(&mut self, attribute: KeyValue, limits: &SpanLimits) {
+        let memory = self.memory.view();
+        if self.attributes.iter().any(|known| known.is_named(attribute.key.as_str(), memory)) {
+            return;
+        }
+        let before = self.attributes.len();
+        self.set_attribute(attribute, limits);
+        if let Some(default) = self.attributes.get_mut(before)
+            && let Value::Other(place) = default.value()
+        {
+            *default = Attribute::default_of(place);
+        }
+    }
+
+    /// Removes the attributes of [`Body::set_default`] that were not set since.
+    pub fn remove_defaults(&mut self) {
+        self.attributes.retain(|attribute| !attribute.is_default());
     }
 
     fn keep(&mut self, attribute: KeyValue) -> Attribute {
