@@ -13,7 +13,7 @@ use std::time::Duration;
 use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
-    Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Operate as _, ProvisionalMode,
+    Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Key, Operate as _, ProvisionalMode,
     SamplerConfig, Start, Stats, Tail,
 };
 use clap::{Args, ValueEnum};
@@ -221,16 +221,40 @@ impl Options {
     /// If the exporter, the parameters file or an `OTEL_*` variable is not valid, or a subscriber
     /// is installed already.
     pub fn start(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
+        self.start_by(service, None)
+    }
+
+    /// As [`start`](Self::start). Spans have this member of the caller's baggage as an attribute,
+    /// and roots are counted by it, unless the parameters file has a key.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_by(
+        &self,
+        service: &'static str,
+        member: Option<&'static str>,
+    ) -> Result<Running, Box<dyn Error>> {
         match self.tracing {
             Tracing::Off => Ok(Running::Off),
             Tracing::Stock => self.start_stock(service),
-            Tracing::Astracer | Tracing::Layer => self.start_ours(service),
+            Tracing::Astracer | Tracing::Layer => self.start_ours(service, member),
         }
     }
 
-    fn start_ours(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
+    fn start_ours(
+        &self,
+        service: &'static str,
+        member: Option<&'static str>,
+    ) -> Result<Running, Box<dyn Error>> {
         let file = self.parameters.clone();
-        let builder = Astracer::builder()
+        let builder = match member {
+            Some(member) => Astracer::builder()
+                .with_baggage_attributes([member])
+                .with_key(Key::default().with_attribute(member)),
+            None => Astracer::builder(),
+        };
+        let builder = builder
             .with_sampler(self.sampler.clone())
             .with_cap(self.cap.unwrap_or_default())
             // The live page answers "why was it dropped?" from these.

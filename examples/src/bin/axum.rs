@@ -16,11 +16,13 @@
 //!     --sampler ratio:0.01 --tail error,slow:20ms
 //! cargo run --release -p astracer-examples --bin axum -- \
 //!     --parameters astracer.toml --export otlp=http://127.0.0.1:4318
+//! cargo run --release -p astracer-examples --bin axum -- --tenants 3 --export none
 //! ```
 //!
 //! The first of these records every trace for `astracer tune`. The second shows live counts in a
-//! browser. The third keeps errors and slow requests that the sampler dropped. The last runs with
+//! browser. The third keeps errors and slow requests that the sampler dropped. The fourth runs with
 //! tuned parameters, takes over changes of their file while it runs, and exports to a collector.
+//! The last counts requests by route and tenant, and its spans have the tenant as an attribute.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
@@ -29,7 +31,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_examples::load::{Load, ORDERS};
+use astracer_examples::load::{Load, ORDERS, TENANT};
 use astracer_examples::{ending, json_log, shop, telemetry};
 use clap::Parser;
 use tokio::net::TcpListener;
@@ -64,6 +66,10 @@ struct Args {
     /// Number of connections.
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: u32,
+
+    /// Send `baggage: tenant.id=..` for this many tenants, and count requests by route and tenant.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    tenants: u32,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -73,6 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         requests_max: args.requests,
         duration_max: Duration::from_secs(args.seconds),
         orders: ORDERS,
+        tenants: args.tenants,
         traced: args.to.is_some() && args.log.is_some(),
     };
     let runtime = tokio::runtime::Runtime::new()?;
@@ -87,7 +94,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    let running = args.tracing.start("shop")?;
+    let by_tenant = args.tenants > 0;
+    let running = args.tracing.start_by("shop", by_tenant.then_some(TENANT))?;
     if let Some(address) = running.live() {
         println!("live counts: http://{address}/");
     }
@@ -109,6 +117,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok::<(), Box<dyn Error>>(())
     })?;
+    if by_tenant && let Some(handle) = running.handle() {
+        for key in handle.keys() {
+            let name = key.key.as_deref().unwrap_or("other keys");
+            println!("{} of {} roots kept: {name}", key.kept, key.seen);
+        }
+    }
     println!("{}", running.stop()?);
     Ok(())
 }

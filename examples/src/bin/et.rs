@@ -198,8 +198,14 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Fallible<(f6
     } else {
         let duration_max = Duration::from_secs(300);
         let orders = if service(name) == FAILING { 50 } else { ORDERS };
-        let load =
-            Load { connections: CONNECTIONS, requests_max: REQUESTS, duration_max, orders, traced: false };
+        let load = Load {
+            connections: CONNECTIONS,
+            requests_max: REQUESTS,
+            duration_max,
+            orders,
+            tenants: 0,
+            traced: false,
+        };
         let outcome = runtime.block_on(load.run(address)).map_err(|error| error.to_string())?;
         outcome.latencies_us.len() as u64
     };

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use astracer_model::TraceId;
-use astracer_recording::recording::{Intake, Keep, Recording, TraceView};
+use astracer_recording::recording::{Intake, Keep, Recording, SpanView, TraceView};
 use astracer_recording::source;
 use astracer_tuner::tune::{Options, tune};
 use astracer_tuner::{Grouping, Stop, Workload};
@@ -162,6 +162,54 @@ fn recording(folder: &Path) -> Recording {
 
 fn bytes(recording: &Recording) -> u64 {
     recording.traces().flat_map(|trace| trace.spans()).map(|span| span.record_bytes()).sum()
+}
+
+/// Three tenants send half, a quarter and a quarter of the requests. Each span has the tenant of
+/// its request, also in a task of its own, and the tuner's file counts by tenant.
+#[test]
+fn requests_are_counted_and_tuned_by_tenant() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let load = ["--tenants", "3", "--requests", "2000", "--connections", "4", "--export"];
+    let recorded = folder.path().join("recorded");
+    let export = format!("file={}", recorded.display());
+    let sampler = ["--sampler", "bump:lambda=100000,min=1,window=10s"];
+    let text = run(env!("CARGO_BIN_EXE_axum"), &[&load[..], &[&export], &sampler].concat());
+    for (tenant, requests) in [("t1", 1000), ("t2", 500), ("t3", 500)] {
+        let of_tenant = |line: &&str| line.ends_with(&format!(";tenant.id={tenant}"));
+        let kept = |line: &str| line.split(' ').next().and_then(|kept| kept.parse::<u32>().ok());
+        let kept: u32 = text.lines().filter(of_tenant).filter_map(kept).sum();
+        assert_eq!(kept, requests, "{text}");
+    }
+
+    let mut intake = Intake::new(Keep { full: true, ..Keep::default() });
+    source::read(&recorded, &source::Options::default(), &mut intake).expect("a recording");
+    let all = intake.finish();
+    let mut in_tasks = 0;
+    for trace in all.traces() {
+        let tenants: Vec<_> = trace.spans().map(|span| tenant(&span)).collect();
+        assert!(tenants[0].is_some() && tenants.iter().all(|tenant| *tenant == tenants[0]), "{tenants:?}");
+        in_tasks += trace.spans().filter(|span| span.name() == "send receipt").count();
+    }
+    assert!(in_tasks > 0);
+
+    let grouping: Grouping = "name+tenant.id".parse().expect("a grouping");
+    let workload = Workload::new(&all, &grouping);
+    let options = Options { starts: 1, iterations: 100, ..Options::default() };
+    let file = tune(&workload, &options, Stop::never(), &|_| ()).file("the shop", &grouping);
+    let file = file.expect("feasible").to_string();
+    assert!(file.contains("tenant.id"), "{file}");
+    let parameters = folder.path().join("astracer.toml");
+    std::fs::write(&parameters, file).expect("a writable folder");
+    let tuned = ["none", "--parameters", &parameters.display().to_string()].map(str::to_owned);
+    let tuned: Vec<&str> = load.into_iter().chain(tuned.iter().map(String::as_str)).collect();
+    let text = run(env!("CARGO_BIN_EXE_axum"), &tuned);
+    assert!(text.contains("/products/{id};tenant.id=t1"), "{text}");
+}
+
+fn tenant(span: &SpanView<'_>) -> Option<String> {
+    let attributes = &span.full().expect("whole spans").attributes;
+    let tenant = attributes.iter().find(|attribute| attribute.key == "tenant.id")?;
+    tenant.value.as_str().map(str::to_owned)
 }
 
 /// Records, tunes to a tenth of the bytes, and runs again with the tuned file. Every route is still
