@@ -41,7 +41,7 @@ pub struct Answer {
     pub table: Table,
     /// With weights: the traces without a weight, each of which counts once.
     pub unweighted_traces: u64,
-    /// With weights: the traces kept late, which stand for none.
+    /// With weights: the traces kept late. They have weight 0, because others count for them.
     pub late_traces: u64,
     /// Cycles in the order of points, each opened at its earliest point.
     pub cycles: u64,

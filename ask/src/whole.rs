@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use astracer_causality::causes::Causes;
 use astracer_causality::flow::Flow;
-use astracer_causality::points::Row;
+use astracer_causality::points;
 use astracer_causality::spot::Spot;
 use astracer_model::Format;
 use astracer_model::event::EventKind;
@@ -92,7 +92,7 @@ struct Points<'a> {
 impl<'a> Points<'a> {
     /// The name by which a query finds a point: that of a span or its event, else the system call,
     /// else the log record's.
-    fn name(&self, row: &Row) -> &'a str {
+    fn name(&self, row: &points::Point) -> &'a str {
         let events = &self.causes.events;
         let of_call = events.calls().name(row.call);
         match row.kind {
@@ -108,12 +108,12 @@ impl<'a> Points<'a> {
         }
     }
 
-    fn span(&self, row: &Row) -> Option<SpanView<'a>> {
+    fn span(&self, row: &points::Point) -> Option<SpanView<'a>> {
         let index = self.indices.get(row.span as usize).copied().flatten()?;
         Some(self.recording.span(index))
     }
 
-    fn trace(&self, row: &Row) -> &(Value, f64) {
+    fn trace(&self, row: &points::Point) -> &(Value, f64) {
         let span = self.causes.events.spans().get(row.span as usize);
         span.and_then(|span| self.traces.get(&span.trace)).unwrap_or(&self.nothing)
     }
@@ -180,7 +180,7 @@ impl Flow<u32> for Walk<'_, '_> {
 struct Other<'p, 'a> {
     points: &'p Points<'a>,
     at: u32,
-    row: &'p Row,
+    row: &'p points::Point,
     name: &'p str,
 }
 

@@ -9,7 +9,7 @@ use crate::constraints;
 use crate::edge::{Edge, EdgeKind, Found, Unmatched};
 use crate::flow::{Flow, Graph};
 use crate::intake::Collected;
-use crate::points::{Events, NONE, Row};
+use crate::points::{NONE, Point, Points};
 use crate::rules::{All, Options, TraceGraph};
 use crate::shifts::{self, Shifts, SpanClock};
 use crate::spot::Spot;
@@ -35,7 +35,7 @@ pub struct Junction {
     pub start: u32,
 }
 
-/// Points, edges and clocks. Nodes up to the number of [`Events::rows`] are these points; the
+/// Points, edges and clocks. Nodes up to the number of [`Points::rows`] are these points; the
 /// further nodes are junctions.
 ///
 /// A *junction* is a moment of a span without a point of its own: some children have returned, and
@@ -45,7 +45,7 @@ pub struct Junction {
 #[non_exhaustive]
 pub struct Causes {
     /// The events, with their threads, processes, hosts and files.
-    pub events: Events,
+    pub events: Points,
     /// The constraints: each event `before` happened before `after`, for the reason `kind`. Ordered
     /// by kind, then by the later event.
     pub edges: Vec<Edge>,
@@ -78,8 +78,8 @@ impl Causes {
             false => estimate(&recording, &events, &edges, &clocking.offsets),
         };
         let ahead =
-            |row: &Row| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
-        let aligned = |row: &Row| row.time.saturating_add_signed(ahead(row).saturating_neg());
+            |row: &Point| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
+        let aligned = |row: &Point| row.time.saturating_add_signed(ahead(row).saturating_neg());
         let aligned_times: Vec<u64> = events.rows().iter().map(aligned).collect();
         let shifts = Shifts::set(&recording, |span| ahead(&events.rows[start(&events, span) as usize]));
         let spans = Spans { events: &events, of_events: of_events(&events) };
@@ -124,14 +124,14 @@ impl Causes {
 }
 
 /// The point at which a span starts.
-fn start(events: &Events, span: SpanView<'_>) -> u32 {
+fn start(events: &Points, span: SpanView<'_>) -> u32 {
     events.spans[events.span_of_index[span.index() as usize] as usize].start
 }
 
 /// Estimates the clocks of hosts from messages, and else from calls between spans.
 fn estimate(
     recording: &Recording,
-    events: &Events,
+    events: &Points,
     edges: &[Edge],
     given: &[(String, i64)],
 ) -> Vec<HostClock> {
@@ -161,8 +161,8 @@ fn estimate(
 }
 
 /// The points of events of spans: the span, the event's number among its span's, and the point.
-fn of_events(events: &Events) -> Vec<(u32, u64, u32)> {
-    let is_event = |(_, row): &(u32, &Row)| row.kind == EventKind::SpanEvent;
+fn of_events(events: &Points) -> Vec<(u32, u64, u32)> {
+    let is_event = |(_, row): &(u32, &Point)| row.kind == EventKind::SpanEvent;
     let all = (0..).zip(&events.rows).filter(is_event);
     let mut found: Vec<_> =
         all.map(|(at, row)| (row.span, u64::from(events.event_number(row)), at)).collect();
@@ -171,7 +171,7 @@ fn of_events(events: &Events) -> Vec<(u32, u64, u32)> {
 }
 
 struct Spans<'e> {
-    events: &'e Events,
+    events: &'e Points,
     of_events: Vec<(u32, u64, u32)>,
 }
 

@@ -16,11 +16,11 @@ use astracer_model::event::EventKind;
 use rapidhash::fast::RandomState;
 
 use crate::edge::{Edge, EdgeKind, Found, Unmatched, Why};
-use crate::points::{Events, NONE};
+use crate::points::{NONE, Points};
 use crate::streams;
 
 /// Finds all constraints.
-pub(crate) fn find(events: &Events, of_ids: Vec<Edge>) -> Found {
+pub(crate) fn find(events: &Points, of_ids: Vec<Edge>) -> Found {
     let mut found = Found::default();
     program_order(events, &mut found);
     let pair = |thread: u32, of_child: u32| (thread, of_child);
@@ -38,7 +38,7 @@ pub(crate) fn find(events: &Events, of_ids: Vec<Edge>) -> Found {
     found
 }
 
-fn program_order(events: &Events, found: &mut Found) {
+fn program_order(events: &Points, found: &mut Found) {
     let rows = events.rows();
     let mut order: Vec<u32> = (0..rows.len() as u32).collect();
     order.retain(|&index| rows[index as usize].chain != NONE);
@@ -58,7 +58,7 @@ fn program_order(events: &Events, found: &mut Found) {
 
 /// Each part of a vector clock that grew since the event before names an event that is known.
 /// `order` has the events of each thread in order.
-fn vector_clocks(events: &Events, order: &[u32], found: &mut Found) {
+fn vector_clocks(events: &Points, order: &[u32], found: &mut Found) {
     let row = |index: u32| &events.rows()[index as usize];
     let threads = order.chunk_by(|&one, &other| row(one).chain == row(other).chain);
     let threads = threads.filter(|own| own.iter().any(|&index| row(index).clock.1 > 0));
@@ -85,7 +85,7 @@ fn vector_clocks(events: &Events, order: &[u32], found: &mut Found) {
 type Groups = HashMap<(u32, u32), Vec<u32>, RandomState>;
 
 /// The events of a kind by a key, each group in order.
-fn by_key(events: &Events, kind: EventKind, key: impl Fn(&crate::points::Row) -> (u32, u32)) -> Groups {
+fn by_key(events: &Points, kind: EventKind, key: impl Fn(&crate::points::Point) -> (u32, u32)) -> Groups {
     let rows = events.rows();
     let mut groups = Groups::default();
     for (index, row) in (0..).zip(rows).filter(|(_, row)| row.kind == kind) {
@@ -114,8 +114,9 @@ fn zip(before: &Groups, after: &Groups, kind: EdgeKind, [first, second]: [Why; 2
     }
 }
 
-/// The n-th join with a thread waited for its n-th end; all of them for the only one.
-fn joins(events: &Events, found: &mut Found) {
+/// The n-th join with a thread waited for its n-th end. All joins with a thread that ended once
+/// waited for that end.
+fn joins(events: &Points, found: &mut Found) {
     let ends = by_key(events, EventKind::End, |row| (row.thread, 0));
     for ((child, _), joins) in by_key(events, EventKind::Join, |row| (row.child, 0)) {
         let ends = ends.get(&(child, 0)).map_or(&[][..], |ends| ends);

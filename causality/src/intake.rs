@@ -11,14 +11,15 @@ use astracer_model::problem::{Place, Problem, Problems};
 use astracer_model::sink::{Content, Record, Sink, Wants};
 use astracer_model::span::{Span, SpanKind};
 use astracer_recording::Recording;
-use astracer_recording::intern::Interner;
+use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::origin::THREADS;
 use astracer_recording::recording::{self, Keep, KeepPoints};
 use astracer_recording::source::REPEATED;
+use astracer_recording::stem::stem;
 use rapidhash::fast::RandomState;
 
 use crate::placing::{self, Known};
-use crate::points::{Events, LOCAL, NONE, Placed, Row, SpanRow};
+use crate::points::{LOCAL, NONE, Placed, Point, Points, SpanRow};
 use crate::spans::{self, Ties};
 use crate::threads::{Origin, Threads, group_of, provisional};
 use crate::written::{self, Joins, LogRow, UNREAD, Written};
@@ -30,7 +31,7 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 pub struct Intake<'i> {
     /// Collects spans and log records.
     recording: recording::Intake<'i>,
-    events: Events,
+    events: Points,
     /// The name of the host that the user gives to the files.
     host: String,
     origins: Vec<Origin>,
@@ -46,6 +47,7 @@ pub struct Intake<'i> {
     skipped: Vec<(Arc<str>, String)>,
     left_out: BTreeMap<&'static str, u64>,
     wants_logs: bool,
+    keeps_writes: bool,
 }
 
 /// A recording with the events of its threads.
@@ -55,7 +57,7 @@ pub struct Collected {
     /// The spans and log records.
     pub recording: Recording,
     /// All points.
-    pub events: Events,
+    pub events: Points,
     /// Files that were not read, with the reason.
     pub skipped: Vec<(Arc<str>, String)>,
     /// Parts of event files that made no event, counted by reason.
@@ -91,7 +93,7 @@ impl<'i> Intake<'i> {
     pub fn of(recording: recording::Intake<'i>) -> Self {
         Self {
             recording,
-            events: Events::new(),
+            events: Points::new(),
             host: String::new(),
             origins: Vec::new(),
             is_repeated: false,
@@ -103,6 +105,7 @@ impl<'i> Intake<'i> {
             skipped: Vec::new(),
             left_out: BTreeMap::new(),
             wants_logs: true,
+            keeps_writes: false,
         }
     }
 
@@ -110,6 +113,13 @@ impl<'i> Intake<'i> {
     #[must_use]
     pub fn without_logs(mut self) -> Self {
         self.wants_logs = false;
+        self
+    }
+
+    /// Keeps the calls that write to files which are no logs here, and would be left out.
+    #[must_use]
+    pub fn with_writes(mut self) -> Self {
+        self.keeps_writes = true;
         self
     }
 
@@ -155,6 +165,17 @@ impl<'i> Intake<'i> {
         threads.rename_hosts(&mut events, |host| group_of(host).and_then(|group| hosts.get(group).cloned()));
         let mut joins = log_records(&mut events, &mut threads, &mut recording, &paths, &mut written);
         let unread = events.rows.len();
+        if self.keeps_writes {
+            let mut files: Map<Symbol, u32> = Map::default();
+            for write in &written {
+                if events.rows[write.row as usize].channel == UNREAD {
+                    let file = files.entry(write.path);
+                    let file = *file.or_insert_with(|| events.file_number(paths.name(write.path)));
+                    let row = &mut events.rows[write.row as usize];
+                    (row.channel, row.log_file) = (NONE, file);
+                }
+            }
+        }
         events.rows.retain(|row| row.channel != UNREAD);
         let unread = (unread - events.rows.len()) as u64;
         if unread > 0 {
@@ -180,7 +201,7 @@ impl<'i> Intake<'i> {
         if self.is_repeated {
             self.skipped.push((Arc::clone(file), REPEATED.to_owned()));
         }
-        let process = process_of(file);
+        let process = stem(file);
         let group = format!("{}{process}", &file[..file.rfind('/').map_or(0, |at| at + 1)]);
         let host = if self.host.is_empty() { provisional(&group) } else { self.host.clone() };
         self.events.files.push(Arc::clone(file));
@@ -241,7 +262,7 @@ impl<'i> Intake<'i> {
 /// Makes points of log records: of those that a traced call wrote, at the call, and of all others
 /// on their own threads.
 fn log_records(
-    events: &mut Events,
+    events: &mut Points,
     threads: &mut Threads,
     recording: &mut Recording,
     paths: &Interner,
@@ -286,14 +307,14 @@ fn log_records(
     events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
     for record in &records {
         let file = Arc::clone(&events.files[record.file as usize]);
-        let stem = process_of(&file);
+        let stem = stem(&file);
         // A log without threads is one thread.
         let name = if record.thread.is_empty() { stem } else { &*record.thread };
         let host = if record.host.is_empty() { LOCAL } else { &*record.host };
         // A strace of the same name is of the same process; else the service's name is better.
         let traced = threads.find_host(host).and_then(|host| known.process(host, stem));
         let process = if traced.is_some() || record.service.is_empty() { stem } else { &*record.service };
-        let mut row = Row::new(EventKind::Log, record.time, &mut events.texts, "");
+        let mut row = Point::new(EventKind::Log, record.time, &mut events.texts, "");
         row.text = record.text;
         (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
         (row.ids, row.log) = (record.ids, record.log);
@@ -338,10 +359,10 @@ fn add_times(records: &mut [LogRow]) {
 }
 
 /// Numbers the points in an order that does not depend on the files'.
-fn sort(events: &mut Events, origins: &[Origin]) {
+fn sort(events: &mut Points, origins: &[Origin]) {
     own_starts(&mut events.rows, origins);
     let mut seen = HashSet::with_capacity_and_hasher(events.rows.len(), RandomState::default());
-    let is_ordered = |row: &Row| origins.get(row.file as usize).is_none_or(|origin| origin.is_ordered);
+    let is_ordered = |row: &Point| origins.get(row.file as usize).is_none_or(|origin| origin.is_ordered);
     if events.rows.iter().all(|row| !is_ordered(row) && seen.insert(row.id)) {
         events.rows.sort_unstable_by_key(|row| row.id);
     } else {
@@ -358,7 +379,7 @@ fn sort(events: &mut Events, origins: &[Origin]) {
     by_sequence.sort_unstable_by_key(|&at| (events.rows[at as usize].sequence, at));
     for at in by_sequence {
         let row = &mut events.rows[at as usize];
-        if is_ordered(row) {
+        if is_ordered(row) && !spans::is_span(row) {
             let latest = &mut latest[row.file as usize];
             *latest = row.time.max(*latest);
             row.rank = *latest;
@@ -370,18 +391,11 @@ fn sort(events: &mut Events, origins: &[Origin]) {
     }
 }
 
-/// The name of a file without folder and endings, which names the process that wrote it.
-fn process_of(file: &str) -> &str {
-    let name = &file[file.rfind('/').map_or(0, |at| at + 1)..];
-    let stem = name.split('.').next().unwrap_or_default();
-    if stem.is_empty() { name } else { stem }
-}
-
 /// With one file a thread, a child's file begins with a start, and its parent's file has the start
 /// that its fork made; likewise a parent sees the end of a child at its wait. One of each counts.
-fn own_starts(rows: &mut Vec<Row>, origins: &[Origin]) {
+fn own_starts(rows: &mut Vec<Point>, origins: &[Origin]) {
     let is_from_parent =
-        |row: &Row| !row.sequence.is_multiple_of(4) || !origins[row.file as usize].is_ordered;
+        |row: &Point| !row.sequence.is_multiple_of(4) || !origins[row.file as usize].is_ordered;
     let mut made: Map<u32, u32> = Map::default();
     let mut ended: Map<u32, u32> = Map::default();
     for row in rows.iter() {
@@ -438,7 +452,7 @@ impl Sink for Intake<'_> {
         if self.is_repeated {
             return;
         }
-        let mut row = Row::new(event.kind, event.time.0, &mut self.events.texts, &event.text);
+        let mut row = Point::new(event.kind, event.time.0, &mut self.events.texts, &event.text);
         row.id = event.id.unwrap_or(0);
         row.call = self.events.calls.intern(&event.call);
         row.file = Intake::file(self, &record.place.file);

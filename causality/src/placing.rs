@@ -13,7 +13,7 @@ use astracer_recording::recording::SpanView;
 use astracer_recording::stem::stem;
 use rapidhash::fast::RandomState;
 
-use crate::points::{Events, LOCAL, NONE, POINTS, Placed, Row, SpanRow};
+use crate::points::{LOCAL, NONE, POINTS, Placed, Point, Points, SpanRow};
 use crate::shifts;
 use crate::threads::Threads;
 
@@ -23,14 +23,21 @@ pub(crate) struct Known {
     threads: HashMap<(u32, String), Vec<u32>, RandomState>,
     /// By host and name.
     processes: HashMap<(u32, String), u32, RandomState>,
+    /// By number: true for a thread that a strace shows.
+    traced: Vec<bool>,
 }
 
 impl Known {
-    pub(crate) fn new(events: &Events) -> Self {
-        let mut known = Self { threads: HashMap::default(), processes: HashMap::default() };
+    pub(crate) fn new(events: &Points) -> Self {
+        let mut known = Self {
+            threads: HashMap::default(),
+            processes: HashMap::default(),
+            traced: vec![false; events.threads.len()],
+        };
         let mut is_seen = vec![false; events.threads.len()];
         for row in &events.rows {
             let at = row.thread as usize;
+            known.traced[at] |= !events.calls.name(row.call).is_empty();
             if std::mem::replace(&mut is_seen[at], true) {
                 continue;
             }
@@ -45,7 +52,7 @@ impl Known {
     }
 
     /// The thread of this name on a host, of this process if it is known.
-    pub(crate) fn thread(&self, events: &Events, host: u32, process: Option<u32>, name: &str) -> Option<u32> {
+    pub(crate) fn thread(&self, events: &Points, host: u32, process: Option<u32>, name: &str) -> Option<u32> {
         if name.is_empty() {
             return None;
         }
@@ -63,17 +70,18 @@ impl Known {
 }
 
 /// Makes points of all spans of a recording, in the order of the input.
-pub(crate) fn place(events: &mut Events, threads: &mut Threads, recording: &Recording, known: &Known) {
+pub(crate) fn place(events: &mut Points, threads: &mut Threads, recording: &Recording, known: &Known) {
     let mut spans: Vec<SpanView<'_>> = recording.traces().flat_map(|trace| trace.spans()).collect();
     spans.sort_unstable_by_key(|span| span.index());
     let mut names: HashMap<Symbol, (u64, u32), RandomState> = HashMap::default();
     let mut event_names: HashMap<Symbol, (u64, u32), RandomState> = HashMap::default();
     let mut files: HashMap<&str, u32, RandomState> = HashMap::default();
-    let text = |texts: &mut Vec<u8>, text: &str| Row::new(EventKind::SpanStart, 0, texts, text).text;
+    let text = |texts: &mut Vec<u8>, text: &str| Point::new(EventKind::SpanStart, 0, texts, text).text;
     let traces = traces_of(recording);
     for span in spans {
         let file = *files.entry(span.file()).or_insert_with(|| events.file_number(span.file()));
         let (thread, placed) = placed(events, threads, recording, known, span);
+        let is_traced = known.traced.get(thread as usize).is_some_and(|&is_traced| is_traced);
         let own = events.spans.len() as u32;
         let first = events.parents.len() as u32;
         events.parents.extend(span.parent_ids());
@@ -92,10 +100,16 @@ pub(crate) fn place(events: &mut Events, threads: &mut Threads, recording: &Reco
         });
         let name = *names.entry(span.name_symbol()).or_insert_with(|| text(&mut events.texts, span.name()));
         let mut push = |texts: &mut Vec<u8>, kind, time, name, number: u64| {
-            let mut row = Row::new(kind, time, texts, "");
+            let mut row = Point::new(kind, time, texts, "");
             (row.text, row.file, row.line) = (name, file, span.line());
             row.sequence = u64::from(span.index()) * POINTS + number.min(POINTS - 1);
             (row.thread, row.span) = (thread, own);
+            // A thread states its number where the span starts; it may end on another. Times of
+            // whole milliseconds may be rounded, and then do not order the start among calls.
+            let is_exact = time % 1_000_000 != 0;
+            if kind == EventKind::SpanStart && placed == Placed::Thread && is_traced && is_exact {
+                row.chain = thread;
+            }
             events.rows.push(row);
         };
         push(&mut events.texts, EventKind::SpanStart, span.start().0, name, 0);
@@ -128,7 +142,7 @@ fn traces_of(recording: &Recording) -> Vec<TraceId> {
 
 /// The thread on whose line a span is drawn, and the evidence for it.
 fn placed(
-    events: &mut Events,
+    events: &mut Points,
     threads: &mut Threads,
     recording: &Recording,
     known: &Known,
@@ -138,7 +152,7 @@ fn placed(
     let stem = stem(span.file());
     let service = span.service();
     let pid = recording.processes().name(origin.process);
-    let find = |events: &Events, host: u32| {
+    let find = |events: &Points, host: u32| {
         let of_pid = known.thread(events, host, None, pid);
         let process = of_pid.map(|thread| events.threads[thread as usize].process);
         process.or_else(|| known.process(host, service)).or_else(|| known.process(host, stem))
@@ -176,6 +190,6 @@ fn placed(
 }
 
 /// The line of a process's spans whose threads are unknown.
-fn beside(events: &mut Events, threads: &mut Threads, process: &str, host: &str) -> u32 {
+fn beside(events: &mut Points, threads: &mut Threads, process: &str, host: &str) -> u32 {
     threads.thread(events, &format!("spans of {process}@{host}"), process, host, "")
 }

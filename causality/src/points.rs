@@ -18,7 +18,7 @@ pub const NONE: u32 = u32::MAX;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct Point {
     /// The id in reports and files.
     pub id: u64,
     /// The kind.
@@ -28,9 +28,9 @@ pub struct Row {
     /// The time that orders the events of one thread or stream: in files whose order counts, the
     /// latest time up to here, so that a clock that steps back does no harm.
     pub rank: u64,
-    /// The index of the thread in [`Events::threads`].
+    /// The index of the thread in [`Points::threads`].
     pub thread: u32,
-    /// The index of the file in [`Events::files`].
+    /// The index of the file in [`Points::files`].
     pub file: u32,
     /// The line in the file; 0 if unknown.
     pub line: u64,
@@ -38,23 +38,25 @@ pub struct Row {
     pub(crate) sequence: u64,
     /// The thread that a fork made or a join waited for; [`NONE`] for other events.
     pub child: u32,
-    /// The index in [`Events::channels`]; [`NONE`] for events without a connection.
+    /// The index in [`Points::channels`]; [`NONE`] for events without a connection.
     pub channel: u32,
     /// The bytes of a message.
     pub bytes: u64,
-    /// The system call, in [`Events::calls`]; the first name is empty and stands for none.
+    /// The system call, in [`Points::calls`]; the first name is empty and stands for none.
     pub call: Symbol,
     /// The number of a log record among [`Recording::logs`](astracer_recording::Recording::logs);
     /// else [`NONE`].
     pub log: u32,
-    /// The file of a log record that was joined to the call that wrote it; else [`NONE`].
+    /// The file that a call wrote to: that of the log record joined to it, or one that was not
+    /// read; else [`NONE`].
     pub log_file: u32,
     /// The record's line in that file.
     pub log_line: u64,
     /// The span of a span's start or end, or the one that a message or a log record belongs to by
-    /// its ids, in [`Events::spans`]; else [`NONE`].
+    /// its ids, in [`Points::spans`]; else [`NONE`].
     pub span: u32,
-    /// The chain of events in program order: mostly the thread. [`NONE`] for events of spans.
+    /// The chain of events in program order: mostly the thread. [`NONE`] for events of spans but
+    /// the starts on traced threads.
     pub(crate) chain: u32,
     /// The ids in a message or a record: the first, and their number.
     pub(crate) ids: (u32, u16),
@@ -70,7 +72,7 @@ pub struct Row {
 pub struct Thread {
     /// The name, such as `17750@web`.
     pub name: String,
-    /// The index of the process in [`Events::processes`].
+    /// The index of the process in [`Points::processes`].
     pub process: u32,
 }
 
@@ -79,11 +81,11 @@ pub struct Thread {
 pub struct Process {
     /// The name; empty if no file states one.
     pub name: String,
-    /// The index of the host in [`Events::hosts`].
+    /// The index of the host in [`Points::hosts`].
     pub host: u32,
 }
 
-/// One span. Rows are indices into [`Events::rows`].
+/// One span. Rows are indices into [`Points::rows`].
 #[derive(Clone, Copy, Debug)]
 pub struct SpanRow {
     /// The trace; zero if the recorder wrote none.
@@ -124,8 +126,8 @@ impl SpanRow {
 /// The events, ordered by id, or else by file and position, which does not depend on the order of
 /// files.
 #[derive(Debug, Default)]
-pub struct Events {
-    pub(crate) rows: Vec<Row>,
+pub struct Points {
+    pub(crate) rows: Vec<Point>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
     pub(crate) hosts: Vec<String>,
@@ -146,7 +148,12 @@ pub struct Events {
     pub(crate) clock_parts: Vec<(u32, u64)>,
 }
 
-impl Row {
+impl Point {
+    /// True if the point has its place among the others of its thread.
+    pub fn is_in_program_order(&self) -> bool {
+        self.chain != NONE
+    }
+
     /// An event with its text in `texts`.
     pub(crate) fn new(kind: EventKind, time: u64, texts: &mut Vec<u8>, text: &str) -> Self {
         let at = texts.len() as u64;
@@ -179,7 +186,7 @@ impl Row {
     }
 }
 
-impl Events {
+impl Points {
     pub(crate) fn new() -> Self {
         let mut events = Self::default();
         // The symbol of no call is 0.
@@ -198,7 +205,7 @@ impl Events {
     }
 
     /// The events.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[Point] {
         &self.rows
     }
 
@@ -213,7 +220,7 @@ impl Events {
     }
 
     /// The host whose clock stands for that of a point's host.
-    pub fn clock(&self, row: &Row) -> u32 {
+    pub fn clock(&self, row: &Point) -> u32 {
         self.clocks[self.process(row).host as usize]
     }
 
@@ -258,41 +265,41 @@ impl Events {
     }
 
     /// The text of an event: its log record, or the name of its span.
-    pub fn text(&self, row: &Row) -> &str {
+    pub fn text(&self, row: &Point) -> &str {
         let (at, len) = row.text;
         let bytes = self.texts.get(at as usize..at as usize + len as usize).unwrap_or_default();
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
     /// True if an event's vector clock was recorded.
-    pub fn has_vector_clock(&self, row: &Row) -> bool {
+    pub fn has_vector_clock(&self, row: &Point) -> bool {
         row.clock.1 > 0
     }
 
     /// The vector clock of an event: threads, and how many of their events it knows.
-    pub(crate) fn clock_of(&self, row: &Row) -> &[(u32, u64)] {
+    pub(crate) fn clock_of(&self, row: &Point) -> &[(u32, u64)] {
         let (from, len) = row.clock;
         self.clock_parts.get(from as usize..from as usize + usize::from(len)).unwrap_or_default()
     }
 
     /// The thread of an event.
-    pub fn thread(&self, row: &Row) -> &Thread {
+    pub fn thread(&self, row: &Point) -> &Thread {
         &self.threads[row.thread as usize]
     }
 
     /// The process of an event.
-    pub fn process(&self, row: &Row) -> &Process {
+    pub fn process(&self, row: &Point) -> &Process {
         &self.processes[self.thread(row).process as usize]
     }
 
     /// False if the host of a point is a name for an unknown one.
-    pub fn is_host_known(&self, row: &Row) -> bool {
+    pub fn is_host_known(&self, row: &Point) -> bool {
         let host = self.host(row);
         host != LOCAL && !shifts::is_unknown(host)
     }
 
     /// The number of an event of a span among its span's.
-    pub fn event_number(&self, row: &Row) -> u32 {
+    pub fn event_number(&self, row: &Point) -> u32 {
         (row.sequence % POINTS - 1) as u32
     }
 
@@ -312,7 +319,7 @@ impl Events {
     }
 
     /// The host of an event.
-    pub fn host(&self, row: &Row) -> &str {
+    pub fn host(&self, row: &Point) -> &str {
         &self.hosts[self.process(row).host as usize]
     }
 
@@ -333,7 +340,7 @@ impl Events {
     }
 
     /// `file:line` of an event.
-    pub fn place(&self, row: &Row) -> String {
+    pub fn place(&self, row: &Point) -> String {
         format!("{}:{}", self.files[row.file as usize], row.line)
     }
 }

@@ -7,7 +7,7 @@ use astracer_model::event::EventKind;
 use astracer_model::ids::{SpanId, TraceId};
 
 use crate::edge::{Edge, EdgeKind};
-use crate::points::{Events, NONE, Placed, Row, SpanRow};
+use crate::points::{NONE, Placed, Point, Points, SpanRow};
 use crate::written::Joins;
 
 /// Points that belong together by ids.
@@ -20,7 +20,7 @@ pub(crate) struct Ties {
 struct ById(Vec<(u64, SpanId, u32)>);
 
 impl ById {
-    fn new(events: &Events) -> Self {
+    fn new(events: &Points) -> Self {
         let key = |(at, span): (u32, &SpanRow)| (span.trace.0 as u64, span.id, at);
         let mut all: Vec<_> = (0..).zip(&events.spans).map(key).collect();
         all.sort_unstable();
@@ -35,7 +35,7 @@ impl ById {
 }
 
 /// Ties what belongs together, and counts it.
-pub(crate) fn tie(events: &mut Events, joins: &mut Joins) -> Ties {
+pub(crate) fn tie(events: &mut Points, joins: &mut Joins) -> Ties {
     let mut ties = Ties::default();
     for (index, row) in (0..).zip(&events.rows) {
         let Some(span) = events.spans.get_mut(row.span as usize) else { continue };
@@ -73,7 +73,7 @@ pub(crate) fn tie(events: &mut Events, joins: &mut Joins) -> Ties {
 }
 
 /// Which spans are those of a recording.
-fn recorded(events: &Events) -> Vec<bool> {
+fn recorded(events: &Points) -> Vec<bool> {
     let mut is_recorded = vec![false; events.spans.len()];
     for &span in events.span_of_index.iter().filter(|&&span| span != NONE) {
         is_recorded[span as usize] = true;
@@ -87,7 +87,7 @@ fn edge(kind: EdgeKind, before: u32, after: u32) -> Option<Edge> {
 
 /// Ties messages and records. Returns the spans that messages carry.
 fn carried(
-    events: &mut Events,
+    events: &mut Points,
     by_id: &ById,
     children: &[(u32, u32)],
     ties: &mut Ties,
@@ -140,7 +140,7 @@ fn carried(
     by_bytes
 }
 
-fn count(events: &Events, joins: &mut Joins) {
+fn count(events: &Points, joins: &mut Joins) {
     let has_messages = events.rows.iter().any(|row| row.kind == EventKind::Send);
     let mut unjoined: BTreeMap<&'static str, u64> = BTreeMap::new();
     for span in &events.spans {
@@ -169,6 +169,6 @@ fn count(events: &Events, joins: &mut Joins) {
 }
 
 /// True for events that the order of their thread does not concern.
-pub(crate) fn is_span(row: &Row) -> bool {
+pub(crate) fn is_span(row: &Point) -> bool {
     matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd)
 }

@@ -10,7 +10,7 @@ use astracer_model::event::EventKind;
 use rapidhash::fast::RandomState;
 
 use crate::edge::{Edge, EdgeKind, Found, Unmatched, Why};
-use crate::points::{Events, NONE};
+use crate::points::{NONE, Points};
 
 /// One direction of a connection, since it was opened for the n-th time; or one datagram of it.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct Stream {
     receives: Vec<u32>,
 }
 
-pub(crate) fn find(events: &Events, found: &mut Found) {
+pub(crate) fn find(events: &Points, found: &mut Found) {
     let rows = events.rows();
     let mut streams: HashMap<(u32, u32, &str), Stream, RandomState> = HashMap::default();
     let reopened = Reopened::new(events);
@@ -56,7 +56,7 @@ pub(crate) fn find(events: &Events, found: &mut Found) {
 
 /// The byte of a stream from which receives have other bytes than were sent, because a line was
 /// lost: the first receive that begins where a send begins, and differs from it.
-fn break_of(events: &Events, stream: &Stream) -> Option<u64> {
+fn break_of(events: &Points, stream: &Stream) -> Option<u64> {
     let row = |index: u32| &events.rows()[index as usize];
     let mut sends = stream.sends.iter();
     let (mut send, mut send_begin, mut begin) = (sends.next(), 0u64, 0u64);
@@ -81,7 +81,7 @@ fn break_of(events: &Events, stream: &Stream) -> Option<u64> {
 }
 
 /// Leaves out what comes behind the break of a stream.
-fn cut(events: &Events, stream: &mut Stream, at: u64, found: &mut Found) {
+fn cut(events: &Points, stream: &mut Stream, at: u64, found: &mut Found) {
     let bytes = |index: u32| events.rows()[index as usize].bytes;
     let keep = |list: &[u32]| {
         let mut begin = 0u64;
@@ -103,7 +103,7 @@ fn cut(events: &Events, stream: &mut Stream, at: u64, found: &mut Found) {
 }
 
 /// Two cursors over the bytes of a stream.
-fn join(events: &Events, stream: &Stream, found: &mut Found) {
+fn join(events: &Points, stream: &Stream, found: &mut Found) {
     let bytes = |index: u32| events.rows()[index as usize].bytes;
     let received = stream.receives.iter().fold(0u64, |sum, &index| sum.saturating_add(bytes(index)));
     let mut begin = 0u64;
@@ -150,7 +150,7 @@ struct Reopened {
 }
 
 impl Reopened {
-    fn new(events: &Events) -> Self {
+    fn new(events: &Points) -> Self {
         let mut found = Self {
             connects: HashMap::default(),
             accepts: HashMap::default(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rapidhash::fast::RandomState;
 
-use crate::points::{Events, Process, Thread};
+use crate::points::{Points, Process, Thread};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -23,7 +23,7 @@ impl Threads {
     /// in different groups are different.
     pub(crate) fn thread(
         &mut self,
-        events: &mut Events,
+        events: &mut Points,
         name: &str,
         process: &str,
         host: &str,
@@ -50,7 +50,7 @@ impl Threads {
     }
 
     /// The number of a process of a host.
-    fn process(&mut self, events: &mut Events, host: u32, name: &str) -> u32 {
+    fn process(&mut self, events: &mut Points, host: u32, name: &str) -> u32 {
         let processes = &mut events.processes;
         *self.processes.entry((host, name.to_owned())).or_insert_with_key(|(_, name)| {
             processes.push(Process { name: name.clone(), host });
@@ -59,7 +59,7 @@ impl Threads {
     }
 
     /// The number of a host; `clock` names the machine whose clock it shares with others.
-    pub(crate) fn host(&mut self, events: &mut Events, name: &str, clock: &str) -> u32 {
+    pub(crate) fn host(&mut self, events: &mut Points, name: &str, clock: &str) -> u32 {
         if let Some(&found) = self.hosts.get(name) {
             return found;
         }
@@ -77,7 +77,7 @@ impl Threads {
     }
 
     /// Gives hosts other names. Hosts that have one name then are one, and so are their processes.
-    pub(crate) fn rename_hosts(&mut self, events: &mut Events, renamed: impl Fn(&str) -> Option<String>) {
+    pub(crate) fn rename_hosts(&mut self, events: &mut Points, renamed: impl Fn(&str) -> Option<String>) {
         let hosts: Vec<String> = std::mem::take(&mut events.hosts);
         if !hosts.iter().any(|host| renamed(host).is_some()) {
             events.hosts = hosts;

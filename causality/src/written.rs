@@ -13,7 +13,7 @@ use astracer_recording::intern::{Interner, Symbol};
 use rapidhash::fast::RandomState;
 use serde::Serialize;
 
-use crate::points::{Events, NONE, Row};
+use crate::points::{NONE, Point, Points};
 
 /// Marks a write whose file is not known to be a log.
 pub(crate) const UNREAD: u32 = NONE - 1;
@@ -76,7 +76,7 @@ pub struct Joins {
 
 /// Joins what can be joined. The records that no traced call wrote remain in `records`.
 pub(crate) fn join(
-    events: &mut Events,
+    events: &mut Points,
     records: &mut Vec<LogRow>,
     written: &mut [Written],
     paths: &Interner,
@@ -149,7 +149,7 @@ const WINDOW: usize = 64;
 /// Gives each write its records, from the last. Records that no traced call wrote, as before strace
 /// attached, go to `rest`.
 fn align(
-    events: &mut Events,
+    events: &mut Points,
     records: &[LogRow],
     writes: &[Written],
     joins: &mut Joins,
@@ -190,7 +190,7 @@ fn align(
 
 /// The records of one write among those that are left. Sizes may differ, because a log that was
 /// kept may have been edited; then the last record counts if it begins like the write.
-fn written_by(events: &Events, records: &[LogRow], is_used: &[bool], row: &Row) -> Option<Range<usize>> {
+fn written_by(events: &Points, records: &[LogRow], is_used: &[bool], row: &Point) -> Option<Range<usize>> {
     let known = events.text(row).as_bytes();
     let len = |at: usize| u64::from(records[at].text.1);
     let starts = |at: usize| {

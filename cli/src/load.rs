@@ -162,7 +162,7 @@ fn read_causes(
     if let Some(watch) = watch {
         intake = intake.watch_with(watch);
     }
-    let intake = causality::Intake::of(intake);
+    let intake = causality::Intake::of(intake).with_writes();
     let mut intake = if with_logs { intake } else { intake.without_logs() };
     let files = read_paths(args, logs::Options::default(), stop, &mut intake)?;
     progress.finish();

@@ -1,13 +1,16 @@
 //! The system calls that a critical path waited in, where straces of its processes were recorded.
 
+use std::collections::HashMap;
+
 use astracer_causality::causes::Causes;
-use astracer_causality::points::Row;
-use astracer_model::event::EventKind;
+use astracer_causality::points::{NONE, Point};
+use astracer_model::event::{Channel, EventKind};
+use rapidhash::fast::RandomState;
 use serde::Serialize;
 
 use crate::traced::Traced;
 
-/// A call that a thread waited in while its span was on the path.
+/// A call that a span waited in while it was on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Wait {
@@ -19,54 +22,112 @@ pub struct Wait {
     pub channel: String,
     /// The bytes of a message.
     pub bytes: u64,
-    /// The time from the thread's call before, or from the beginning of the span's part of the
-    /// path, to the return of this one.
+    /// The time to the return of this call from that of the request, or else of the thread's call
+    /// before, but not from before the span's part of the path.
     pub ns: u64,
     /// `file:line` of the call.
     pub place: String,
 }
 
-/// The calls in which the threads of a path's spans waited, longest first. Empty if no strace shows
-/// these threads.
+/// The calls in which a path's spans waited, longest first: for the answer to a request that
+/// carries the span's id, on its connection; else those of the thread that the span states. Empty
+/// if no strace shows them.
 pub fn waits(traced: &Traced<'_>, causes: &Causes) -> Vec<Wait> {
-    let (events, times) = (&causes.events, &causes.aligned_times);
-    let is_call =
-        |row: &Row| !matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd);
-    // The calls of each thread by time.
-    let mut calls: Vec<(u32, u64, u32)> = (0u32..)
-        .zip(events.rows())
-        .filter(|(_, row)| is_call(row))
-        .map(|(at, row)| (row.thread, times[at as usize], at))
-        .collect();
-    calls.sort_unstable();
-    let numbers = events.span_numbers();
+    let (points, times) = (&causes.events, &causes.aligned_times);
+    let calls = Calls::new(causes);
+    let numbers = points.span_numbers();
     let mut found = Vec::new();
     for segment in traced.path.segments.iter() {
-        let number = numbers.get(traced.index(segment.node) as usize).copied();
-        let Some(span) = number.and_then(|number| events.spans().get(number as usize)) else { continue };
-        let first = calls.partition_point(|&(thread, time, _)| (thread, time) < (span.thread, segment.start));
-        let mut before = segment.start;
-        let own = calls[first..].iter();
-        for &(_, time, at) in
-            own.take_while(|&&(thread, time, _)| thread == span.thread && time <= segment.end)
-        {
-            let row = &events.rows()[at as usize];
-            let waits = matches!(row.kind, EventKind::Receive | EventKind::Accept | EventKind::Join);
-            if waits && time > before {
-                let channel = events.channels().get(row.channel as usize);
-                let call = events.calls().name(row.call);
-                found.push(Wait {
-                    span: events.text(&events.rows()[span.start as usize]).to_owned(),
-                    call: if call.is_empty() { row.kind.name().to_owned() } else { call.to_owned() },
-                    channel: channel.map_or_else(String::new, ToString::to_string),
-                    bytes: row.bytes,
-                    ns: time - before,
-                    place: events.place(row),
-                });
+        let number = numbers.get(traced.index(segment.node) as usize).copied().unwrap_or(NONE);
+        let Some(span) = points.spans().get(number as usize) else { continue };
+        let name = points.text(&points.rows()[span.start as usize]);
+        let mut push = |at: u32, since: u64| {
+            let row = &points.rows()[at as usize];
+            let channel = points.channels().get(row.channel as usize);
+            let call = points.calls().name(row.call);
+            found.push(Wait {
+                span: name.to_owned(),
+                call: if call.is_empty() { row.kind.name().to_owned() } else { call.to_owned() },
+                channel: channel.map_or_else(String::new, ToString::to_string),
+                bytes: row.bytes,
+                ns: times[at as usize] - since,
+                place: points.place(row),
+            });
+        };
+        let requests = calls.requests(number);
+        for &(_, sent, answers) in requests {
+            let since = times[sent as usize].max(segment.start);
+            if let Some((_, at)) = between(&calls.receives, answers, since, segment.end).next() {
+                push(at, since);
             }
-            before = time;
+        }
+        // A thread of an asynchronous runtime waits for whatever comes first.
+        if requests.is_empty() {
+            let mut before = segment.start;
+            for (time, at) in between(&calls.of_threads, span.thread, segment.start, segment.end) {
+                let kind = points.rows()[at as usize].kind;
+                if matches!(kind, EventKind::Receive | EventKind::Accept | EventKind::Join) && time > before {
+                    push(at, before);
+                }
+                before = time;
+            }
         }
     }
     found.sort_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.place.cmp(&other.place)));
     found
+}
+
+/// System calls by what is looked up, each list in order.
+struct Calls {
+    /// Thread, time and number of each call.
+    of_threads: Vec<(u32, u64, u32)>,
+    /// Connection, time and number of each receive.
+    receives: Vec<(u32, u64, u32)>,
+    /// Span, number of the call that sent its request, and the connection of the answer.
+    requests: Vec<(u32, u32, u32)>,
+}
+
+impl Calls {
+    fn new(causes: &Causes) -> Self {
+        let (points, times) = (&causes.events, &causes.aligned_times);
+        let is_call = |row: &Point| {
+            !matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd)
+        };
+        let numbers: HashMap<_, u32, RandomState> = points.channels().iter().zip(0..).collect();
+        let turned = |channel: &Channel<'static>| {
+            let mut turned = channel.clone();
+            std::mem::swap(&mut turned.from, &mut turned.to);
+            numbers.get(&turned).copied()
+        };
+        let answers: Vec<Option<u32>> = points.channels().iter().map(turned).collect();
+        let mut calls = Self { of_threads: Vec::new(), receives: Vec::new(), requests: Vec::new() };
+        for (at, row) in (0..).zip(points.rows()).filter(|(_, row)| is_call(row)) {
+            let time = times[at as usize];
+            calls.of_threads.push((row.thread, time, at));
+            if row.kind == EventKind::Receive && row.channel != NONE {
+                calls.receives.push((row.channel, time, at));
+            }
+            let answers = answers.get(row.channel as usize).copied().flatten();
+            if row.kind == EventKind::Send && row.span != NONE {
+                calls.requests.extend(answers.map(|answers| (row.span, at, answers)));
+            }
+        }
+        calls.of_threads.sort_unstable();
+        calls.receives.sort_unstable();
+        calls.requests.sort_unstable();
+        calls
+    }
+
+    fn requests(&self, span: u32) -> &[(u32, u32, u32)] {
+        let from = self.requests.partition_point(|&(own, ..)| own < span);
+        let len = self.requests[from..].iter().take_while(|&&(own, ..)| own == span).count();
+        &self.requests[from..from + len]
+    }
+}
+
+/// Times and numbers of the calls with this key, from one time to another.
+fn between(calls: &[(u32, u64, u32)], key: u32, from: u64, to: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
+    let first = calls.partition_point(|&(own, time, _)| (own, time) < (key, from));
+    let own = calls[first..].iter().take_while(move |&&(own, time, _)| own == key && time <= to);
+    own.map(|&(_, time, at)| (time, at))
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use astracer_causality::points::Events;
+use astracer_causality::points::Points;
 use astracer_model::event::EventKind;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::SpanKind;
@@ -30,6 +30,8 @@ pub struct Missing {
     pub processes: Vec<u32>,
     /// True for two points of one trace.
     pub is_one_trace: bool,
+    /// True for a span and another point of its process, whose place among them is not known.
+    pub is_one_process: bool,
 }
 
 impl Missing {
@@ -68,7 +70,7 @@ impl ByClocks {
 
 impl Evidence {
     /// The evidence in these events.
-    pub fn new(events: &Events) -> Self {
+    pub fn new(events: &Points) -> Self {
         let mut has_messages = vec![false; events.processes().len()];
         for row in events.rows() {
             let is_message = matches!(
@@ -104,7 +106,7 @@ impl Evidence {
     }
 
     /// The evidence that two events lack.
-    pub fn missing(&self, events: &Events, one: u32, other: u32) -> Missing {
+    pub fn missing(&self, events: &Points, one: u32, other: u32) -> Missing {
         let of = |event: u32| {
             let row = &events.rows()[event as usize];
             let is_span =
@@ -118,6 +120,11 @@ impl Evidence {
         if first == second && trace.is_some() {
             return Missing::default();
         }
+        // Threads of one process need no message to tell each other something.
+        let is_placed = |event: u32| events.rows()[event as usize].is_in_program_order();
+        if first == second && !(is_placed(one) && is_placed(other)) {
+            return Missing { processes: vec![first], is_one_process: true, ..Missing::default() };
+        }
         let is_missing = |process: &u32| {
             !self.has_messages[*process as usize]
                 && trace.is_none_or(|trace| self.unanswered.contains(&(trace, *process)))
@@ -125,6 +132,6 @@ impl Evidence {
         let mut processes = vec![first, second];
         processes.dedup();
         processes.retain(is_missing);
-        Missing { processes, is_one_trace: trace.is_some() }
+        Missing { processes, is_one_trace: trace.is_some(), is_one_process: false }
     }
 }

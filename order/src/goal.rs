@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::online::Online;
 use astracer_causality::graph::{Graph, positions};
-use astracer_causality::points::Events;
+use astracer_causality::points::Points;
 
 /// Components with more events are only scheduled by time.
 pub const COMPONENT_MAX: usize = 20_000;
@@ -38,7 +38,7 @@ pub struct Soft {
 }
 
 /// Orders by minimal clock, then by time.
-pub(super) fn by_clock(graph: &Graph, clocks: &[u32], times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
+pub(super) fn by_clock(graph: &Graph, clocks: &[u32], times: &[u64], events: &Points) -> (Vec<u32>, Soft) {
     let order = graph.schedule(|node| (clocks[node as usize], times[node as usize]));
     let soft = soft(times, events);
     let kept = kept(&soft, &positions(&order));
@@ -46,7 +46,7 @@ pub(super) fn by_clock(graph: &Graph, clocks: &[u32], times: &[u64], events: &Ev
 }
 
 /// Orders so that as many soft constraints as possible hold.
-pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
+pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Points) -> (Vec<u32>, Soft) {
     let soft = soft(times, events);
     let rank = |node: u32| times[node as usize];
     let both = Graph::new(graph.len(), graph.edges().chain(soft.iter().copied()));
@@ -98,7 +98,7 @@ pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Events) -> (Vec<u32
     (order, Soft { total: soft.len() as u64, kept, large_components: large })
 }
 
-fn soft(times: &[u64], events: &Events) -> Vec<(u32, u32)> {
+fn soft(times: &[u64], events: &Points) -> Vec<(u32, u32)> {
     let mut order: Vec<u32> = (0..events.len() as u32).collect();
     order.sort_unstable_by_key(|&node| (times[node as usize], node));
     let thread = |node: u32| events.rows()[node as usize].thread;

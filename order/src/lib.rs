@@ -15,7 +15,7 @@ use astracer_causality::clocks::HostClock;
 use astracer_causality::edge::{Edge, EdgeKind, Unmatched};
 use astracer_causality::graph;
 use astracer_causality::intake::Collected;
-use astracer_causality::points::Events;
+use astracer_causality::points::Points;
 use astracer_recording::stop::Pulse;
 use serde::Serialize;
 
@@ -49,12 +49,12 @@ pub struct Options {
 }
 
 /// The result: events, constraints between them, and an order, from which every report, page and
-/// file is drawn. Numbers of events are indices into [`Events::rows`].
+/// file is drawn. Numbers of events are indices into [`Points::rows`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Order {
     /// The events, with their threads, processes, hosts and files.
-    pub events: Events,
+    pub events: Points,
     /// The constraints: each event `before` happened before `after`, for the reason `kind`. Ordered
     /// by kind, then by the later event. Some lead over junctions, which have numbers behind those
     /// of all events.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::Order;
 use astracer_causality::edge::{Edge, EdgeKind};
-use astracer_causality::points::{NONE, Row};
+use astracer_causality::points::{NONE, Point};
 use astracer_model::event::EventKind;
 
 /// The likely reason of a contradiction.
@@ -65,11 +65,11 @@ pub fn edges_of(order: &Order, cycle: &[u32]) -> Vec<Option<Edge>> {
 pub fn reason(order: &Order, cycle: &[u32], edges: &[Option<Edge>]) -> Reason {
     let rows = order.events.rows();
     let row = |event: u32| &rows[event as usize];
-    let of_cycle = |what: fn(&Row) -> u32| -> HashSet<u32> {
+    let of_cycle = |what: fn(&Point) -> u32| -> HashSet<u32> {
         cycle.iter().map(|&event| what(row(event))).filter(|&found| found != NONE).collect()
     };
     // Whether two events of a kind state the same channel or child, out of these.
-    let is_twice = |kind: EventKind, what: fn(&Row) -> u32, of: &HashSet<u32>| {
+    let is_twice = |kind: EventKind, what: fn(&Point) -> u32, of: &HashSet<u32>| {
         let mut seen = HashSet::new();
         let mut stated = rows.iter().filter(|row| row.kind == kind && of.contains(&what(row)));
         stated.any(|row| !seen.insert(what(row)))

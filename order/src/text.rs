@@ -6,7 +6,7 @@ use astracer_model::event::EventKind;
 use astracer_model::text::escaped;
 
 use super::Order;
-use astracer_causality::points::Row;
+use astracer_causality::points::Point;
 
 /// The time at which an event is shown: the one that contradicts no constraint.
 pub fn time(order: &Order, event: u32) -> u64 {
@@ -49,7 +49,7 @@ impl Stamps {
 
 /// The kind of an event and its details in one line: the log record, the bytes and the connection,
 /// the other thread, or the span.
-pub fn describe(order: &Order, row: &Row) -> String {
+pub fn describe(order: &Order, row: &Point) -> String {
     let details = details(order, row);
     if row.kind == EventKind::Log || details.is_empty() {
         return if details.is_empty() { row.kind.name().to_owned() } else { details };
@@ -67,7 +67,7 @@ pub fn untimed(kind: EventKind, text: &str) -> &str {
 }
 
 /// The details alone.
-pub fn details(order: &Order, row: &Row) -> String {
+pub fn details(order: &Order, row: &Point) -> String {
     let events = &order.events;
     match row.kind {
         EventKind::Send | EventKind::Receive | EventKind::Connect | EventKind::Accept => {
@@ -87,7 +87,7 @@ pub fn details(order: &Order, row: &Row) -> String {
 }
 
 /// `file:line` of a log record in its log; of other events where they were read.
-pub fn place(order: &Order, row: &Row) -> String {
+pub fn place(order: &Order, row: &Point) -> String {
     match order.events.files().get(row.log_file as usize) {
         Some(file) => format!("{file}:{}", row.log_line),
         None => order.events.place(row),

@@ -155,3 +155,28 @@ fn constraints_over_junctions_can_be_left_out() {
     let dropped = found["dropped"].as_array().expect("dropped");
     assert!(!dropped.is_empty() && dropped.iter().all(|edge| edge["before"] != edge["after"]), "{dropped:?}");
 }
+
+/// The files of the load of two services under strace.
+const LOAD: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../order/tests/data/load-spans.jsonl.xz"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../order/tests/data/load.strace.xz"),
+];
+
+/// `grep -c 'write(9</srv/load/load.log>' load.strace` counts 120.
+#[test]
+fn a_query_sees_writes_to_files_that_are_not_read() {
+    let query = "From w In write Where w.file = \"/srv/load/load.log\" Select COUNT";
+    let found = answer(&["query", LOAD[0], LOAD[1], "-q", query]);
+    assert_eq!(found["rows"], json!([[120]]), "{found}");
+}
+
+/// Lines 49 and 70 of the strace: the request with the span's id was sent at .026782, and its
+/// answer came at .029228 on the same connection. In between the thread served another.
+#[test]
+fn a_critical_path_names_the_call_that_its_span_waited_in() {
+    let found = answer(&["critical-path", LOAD[0], LOAD[1], "--trace", "82531bd5b9785f9f1fd6177842d2988c"]);
+    let waits = &found["waits"];
+    assert_eq!(waits[0]["call"], "recvfrom", "{waits}");
+    assert_eq!((&waits[0]["bytes"], &waits[0]["ns"]), (&json!(139), &json!(2_446_000)), "{waits}");
+    assert_eq!(waits.as_array().map(Vec::len), Some(1), "{waits}");
+}

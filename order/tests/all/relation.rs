@@ -193,3 +193,34 @@ fn clocks_compare_only_events_between_which_their_error_is_known() {
     let one_clock = one_way.replace("2@b", "2@a");
     assert_eq!(compared(&one_clock), Some(ByClocks { earlier: 2_000_000, within: None }));
 }
+
+/// A traced thread that reads and writes, and the start between them of a span that states the
+/// thread's number.
+#[test]
+fn a_span_starts_between_the_calls_of_the_thread_that_it_states() {
+    let strace = "\
+7 1764000000.001000 read(3<TCP:[10.0.0.1:80->10.0.0.2:99]>, \"x\", 9) = 1
+7 1764000000.003000 write(3<TCP:[10.0.0.1:80->10.0.0.2:99]>, \"y\", 1) = 1
+";
+    let of = |thread: u32, begun: &str| {
+        let value = |key: &str, value: &str| {
+            format!("{{\"key\":\"{key}\",\"value\":{{\"stringValue\":\"{value}\"}}}}")
+        };
+        let spans = format!(
+            "{{\"resourceSpans\":[{{\"resource\":{{\"attributes\":[{},{}]}},\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"0af7651916cd43dd8448eb211c80319c\",\"spanId\":\"0000000000000001\",\"name\":\"request\",\"attributes\":[{}],\"startTimeUnixNano\":\"{begun}\",\"endTimeUnixNano\":\"1764000000004000000\"}}]}}]}}]}}\n",
+            value("service.name", "0-web"),
+            value("host.name", "web"),
+            value("thread.id", &thread.to_string()),
+        );
+        let order = order_of(&[("web", strace), ("web", &spans)]);
+        let span = start(&order, "request");
+        let of_kind = |kind| event(&order, kind, "");
+        let links = Links::new(&order);
+        let (read, write) = (of_kind(EventKind::Receive), of_kind(EventKind::Send));
+        (links.between(read, span).0, links.between(span, write).0)
+    };
+    assert_eq!(of(7, "1764000000002000500"), (Relation::Before, Relation::Before));
+    // Cut to whole milliseconds, the time does not tell on which side of a call it was.
+    assert_eq!(of(7, "1764000000002000000"), (Relation::Unknown, Relation::Unknown));
+    assert_eq!(of(8, "1764000000002000500"), (Relation::Unknown, Relation::Unknown));
+}

@@ -195,7 +195,7 @@ fn joined(joins: &Joins) -> String {
         (joins.ids, "log records to their spans, by ids".to_owned()),
         (joins.traces, "log records to their traces, by ids (this orders nothing)".to_owned()),
         (joins.bytes, calls),
-        (joins.thread, "spans and records to their threads (this orders nothing)".to_owned()),
+        (joins.thread, "spans and records to their threads (orders starts among calls)".to_owned()),
         (joins.process, "spans to their processes only (this orders nothing)".to_owned()),
     ];
     for (number, what) in lines.into_iter().filter(|&(number, _)| number > 0) {

@@ -257,6 +257,9 @@ fn process_names(order: &Order, missing: &Missing) -> Vec<String> {
 /// The evidence that two events lack.
 fn lacking(order: &Order, missing: &Missing) -> String {
     let names = process_names(order, missing).join(" and ");
+    if missing.is_one_process {
+        return format!("both are of {names}, and the thread of one is not known");
+    }
     let messages = format!("no messages of {names} were recorded");
     match missing.is_one_trace {
         true => format!("{messages}, and not every call of {names} has a span of its callee"),
