@@ -4,8 +4,8 @@
 //!
 //! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
 //! their handle; `astracer-tower`: layers for requests; and `astracer-operate`: the live page,
-//! metrics, totals over OTLP, and parameters from a URL. `exporters` holds the exporters whose
-//! features are enabled, and [`samplers`] the types that configure a sampler. This crate itself
+//! metrics, totals over OTLP, and parameters from a URL. `baggage` is `astracer-baggage`.
+//! `exporters` holds the exporters whose features are enabled, and [`samplers`] the types that configure a sampler. This crate itself
 //! adds `init` and `configure`, the shortest way to a traced service. [`opentelemetry`] and
 //! [`opentelemetry_sdk`] are re-exported, so that a service has the versions that fit.
 //!
@@ -38,6 +38,10 @@ pub use astracer_tower::*;
 pub use setup::{Guard, Setup, SetupError, configure, init};
 
 pub use {astracer_samplers as samplers, opentelemetry, opentelemetry_sdk};
+
+#[cfg(feature = "baggage")]
+#[doc(inline)]
+pub use astracer_baggage as baggage;
 
 /// Exporters for kept spans, each behind its own feature.
 #[cfg(feature = "_exporters")]

@@ -273,6 +273,45 @@ impl Baggage {
         result
     }
 
+    /// A copy without typed values. Runs no code of applications.
+    #[cfg(feature = "flows")]
+    pub(crate) fn share(&self) -> Baggage {
+        Baggage { held: self.held.clone(), typed: Vec::new() }
+    }
+
+    /// Lends the baggage to code that must not run under the lock of this one: a copy, with the
+    /// typed values themselves.
+    #[cfg(feature = "flows")]
+    pub(crate) fn lend(&mut self) -> Lent {
+        let typed = std::mem::take(&mut self.typed);
+        Lent { before: self.held.clone(), baggage: Baggage { held: self.held.clone(), typed } }
+    }
+
+    /// Applies what has changed in lent baggage. Runs no code of applications.
+    ///
+    /// If this has got typed values meanwhile, they are lent as well. Unite both, and call this
+    /// again.
+    #[cfg(feature = "flows")]
+    pub(crate) fn restore(&mut self, lent: &mut Lent, registry: &Registry) -> Option<Lent> {
+        let (before, after) = (lent.before.take(), lent.baggage.held.take());
+        if is_same(&self.held, &before) {
+            self.held = after;
+        } else if !is_same(&before, &after) {
+            let empty = Contents::default();
+            let of = |held: &Option<Arc<Held>>| held.as_deref().map(|held| held.contents().clone());
+            let (before, after) = (of(&before), of(&after));
+            self.change(|contents| {
+                contents.apply(before.as_ref().unwrap_or(&empty), after.as_ref().unwrap_or(&empty));
+                trim::trim(contents, registry.limits().flow(), registry);
+            });
+        }
+        if !self.typed.is_empty() && !lent.baggage.typed.is_empty() {
+            return Some(self.lend());
+        }
+        self.typed.append(&mut lent.baggage.typed);
+        None
+    }
+
     fn contents(&self) -> Option<&Contents> {
         self.held.as_deref().map(Held::contents)
     }
@@ -338,6 +377,33 @@ impl Baggage {
                 self.change(|contents| trim::lose(contents, namespace.name(), unread, namespace.registry()));
             }
         }
+    }
+}
+
+/// Baggage that was lent.
+#[cfg(feature = "flows")]
+#[derive(Default)]
+pub(crate) struct Lent {
+    before: Option<Arc<Held>>,
+    pub(crate) baggage: Baggage,
+}
+
+#[cfg(feature = "flows")]
+impl Lent {
+    /// Unites the typed values of two lent ones.
+    pub(crate) fn unite(&mut self, mut other: Lent) {
+        for TypedValue { namespace, value } in std::mem::take(&mut self.baggage.typed) {
+            other.baggage.absorb(&namespace, value);
+        }
+        *self = other;
+    }
+}
+
+#[cfg(feature = "flows")]
+fn is_same(one: &Option<Arc<Held>>, other: &Option<Arc<Held>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

@@ -117,6 +117,34 @@ impl Contents {
         }
     }
 
+    /// Removes what is in `before` but not in `after`, and adds what is in `after` but not in
+    /// `before`.
+    #[cfg(feature = "flows")]
+    pub(crate) fn apply(&mut self, before: &Contents, after: &Contents) {
+        for (name, old) in &before.namespaces {
+            let new = after.namespaces.get(name);
+            if new.is_some_and(|new| Arc::ptr_eq(old, new)) {
+                continue;
+            }
+            for (key, values) in old.iter() {
+                for value in values.filter(|value| !new.is_some_and(|new| new.has_value(key, value))) {
+                    self.change(name, |slots| slots.remove_value(key, value));
+                }
+            }
+        }
+        for (name, new) in &after.namespaces {
+            let old = before.namespaces.get(name);
+            if old.is_some_and(|old| Arc::ptr_eq(old, new)) {
+                continue;
+            }
+            for (key, values) in new.iter() {
+                for value in values.filter(|value| !old.is_some_and(|old| old.has_value(key, value))) {
+                    self.add(name, key, value);
+                }
+            }
+        }
+    }
+
     /// Changes the slots of a namespace, which begins to exist with its first slot and ends with
     /// its last.
     fn change<R>(&mut self, name: &[u8], f: impl FnOnce(&mut Slots) -> R) -> R {
@@ -177,6 +205,11 @@ impl Slots {
 
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.slots.contains_key(key)
+    }
+
+    #[cfg(feature = "flows")]
+    fn has_value(&self, key: &[u8], value: &[u8]) -> bool {
+        self.slots.get(key).is_some_and(|slot| slot.values.contains(value))
     }
 
     pub(crate) fn values(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -15,6 +15,12 @@
 //! A [`Baggage`] may be used alone, with a [`Registry`]. [`Applications`] does the same and calls
 //! the handlers of each [`Application`].
 //!
+//! # Flows
+//!
+//! With the feature `flows`, `Flows` carries baggage along each request through this process. Give
+//! it to `Builder::with_observer` of `astracer-sdk`. The module `flow` works on the current one.
+//! `BranchExt`, `branch_fn`, `Fork` and `Packed` mark where a request forks.
+//!
 //! # Bounds
 //!
 //! A [`Registry`] has [`Limits`] on the bytes of a flow, a request and a response. Beyond them
@@ -26,6 +32,10 @@
 mod application;
 mod baggage;
 mod contents;
+#[cfg(feature = "flows")]
+pub mod flow;
+#[cfg(feature = "flows")]
+mod flows;
 mod registry;
 mod trim;
 mod typed;
@@ -33,6 +43,11 @@ mod wire;
 
 pub use application::{Application, Applications, Place, View};
 pub use baggage::Baggage;
+#[cfg(feature = "flows")]
+pub use flows::{
+    Adopted, BranchExt, Branched, Done, FlowStats, Flows, Fork, Join, JoinStreamExt, Joined, JoinedStream,
+    Packed, UnmarkedFork, branch_fn,
+};
 pub use registry::{Limits, Losses, Namespace, NamespaceTaken, Registry};
 pub use typed::Typed;
 pub use wire::WireError;

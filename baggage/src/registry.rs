@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The namespace that has the names of incomplete ones. Nobody can register it.
+/// The first characters of the names of this crate's own namespaces.
+const RESERVED: &[u8] = b"astracer.";
+/// The namespace that has the names of incomplete ones.
 pub(crate) const TRIMMED: &[u8] = b"astracer.trimmed";
 /// The smallest settable bound. The namespace [`TRIMMED`] without names takes 32 bytes.
 const BYTES_MIN: usize = 64;
@@ -117,15 +119,28 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// If the name is registered already, or is `astracer.trimmed`.
+    /// If the name is registered already, or begins with `astracer.`.
     pub fn register(&self, name: impl AsRef<[u8]>, priority: i8) -> Result<Namespace, NamespaceTaken> {
         let name: Arc<[u8]> = name.as_ref().into();
         let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
-        if *name == *TRIMMED || names.contains_key(&name) {
+        if name.starts_with(RESERVED) || names.contains_key(&name) {
             return Err(NamespaceTaken(name));
         }
         names.insert(name.clone(), priority);
         Ok(Namespace { name, registry: self.clone() })
+    }
+
+    /// The token of a namespace of this crate.
+    #[cfg(feature = "flows")]
+    pub(crate) fn reserved(&self, name: &str, priority: i8) -> Namespace {
+        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        let known = names.get_key_value(name.as_bytes()).map(|(name, _)| name.clone());
+        let name = known.unwrap_or_else(|| {
+            let name: Arc<[u8]> = name.as_bytes().into();
+            names.insert(name.clone(), priority);
+            name
+        });
+        Namespace { name, registry: self.clone() }
     }
 
     /// The bounds.
@@ -198,8 +213,8 @@ pub struct NamespaceTaken(Arc<[u8]>);
 impl fmt::Display for NamespaceTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.0.escape_ascii();
-        if *self.0 == *TRIMMED {
-            return write!(f, "the namespace '{name}' is reserved for what was removed; choose another name");
+        if self.0.starts_with(RESERVED) {
+            return write!(f, "the namespace '{name}' is reserved; choose a name without 'astracer.'");
         }
         write!(f, "the namespace '{name}' is already registered; share its token, or choose another name")
     }

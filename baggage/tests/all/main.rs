@@ -8,8 +8,13 @@
 
 mod applications;
 mod bounds;
+mod constructs;
 mod container;
+mod flows;
 mod goldens;
+mod handlers;
+mod hostile;
 mod model;
+mod service;
 mod typed;
 mod wire;

@@ -11,7 +11,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 
 /// Dependencies that only a few folders may have. A `*` at the end matches any ending.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("opentelemetry*", &["model", "spans", "sdk", "operate", "tower", "exporters", "astracer"]),
+    ("opentelemetry*", &["model", "baggage", "spans", "sdk", "operate", "tower", "exporters", "astracer"]),
     ("tracing-opentelemetry", &["sdk"]),
     ("argmin*", &["tuner"]),
     ("tokio*", &["exporters", "receiver"]),
@@ -253,7 +253,7 @@ mod tests {
             ("x-tests", "tests", &["opentelemetry-proto"]),
         ];
         let expected = [
-            "low/Cargo.toml: only these may depend on `opentelemetry_sdk`: model, spans, sdk, operate, tower, exporters, astracer",
+            "low/Cargo.toml: only these may depend on `opentelemetry_sdk`: model, baggage, spans, sdk, operate, tower, exporters, astracer",
             "high/Cargo.toml: only these may depend on `argmin`: tuner",
             "high/Cargo.toml: only these may depend on `tokio`: exporters, receiver",
         ];

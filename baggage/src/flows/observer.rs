@@ -1,0 +1,179 @@
+//! The SDK's reports of spans.
+
+use astracer_sdk::{Clock, ObservedSpan, Observer};
+use opentelemetry::{Context, TraceId};
+use tracing::Event;
+use tracing::Metadata;
+
+use super::current::{self, Current};
+use super::slots::{Slot, UNCONFIRMED};
+use super::stats::Counts;
+use super::{Flows, Inner};
+use crate::application::Place;
+
+impl Observer for Flows {
+    fn start(&self, clock: &Clock) {
+        // With several SDKs, the first one's.
+        let _ = self.0.clock.set(clock.clone());
+    }
+
+    fn root(&self, root: &ObservedSpan<'_>, _: Option<&Context>) -> u32 {
+        self.0.root(root)
+    }
+
+    #[inline]
+    fn begin(&self, span: &ObservedSpan<'_>) -> u32 {
+        let current = current::get();
+        let mut number = span.flow();
+        if current.owner != self.0.owner || current.number != number {
+            number = self.0.flow_of_child(number, current);
+        }
+        if let Some(slot) = self.0.slot(number) {
+            slot.add_use();
+        }
+        number
+    }
+
+    #[inline]
+    fn enter(&self, span: &ObservedSpan<'_>) -> u32 {
+        let current = current::get();
+        let mut number = span.flow();
+        if current.owner == self.0.owner && current.number == number {
+            current::enter_again(span.key());
+        } else {
+            number = self.0.enter_elsewhere(span, current);
+        }
+        if !self.0.applications.is_empty() {
+            let place = place(span.metadata());
+            self.0.note(span, number, |application, flow| application.enter(flow, place));
+        }
+        number
+    }
+
+    #[inline]
+    fn exit(&self, span: &ObservedSpan<'_>) {
+        if !self.0.applications.is_empty() {
+            let place = place(span.metadata());
+            self.0.note(span, span.flow(), |application, flow| application.exit(flow, place));
+        }
+        if let Some(left) = self.0.leave(span.key()) {
+            self.0.confirm(left, span.metadata());
+        }
+    }
+
+    #[inline]
+    fn end(&self, span: &ObservedSpan<'_>) {
+        self.0.release(span.flow());
+    }
+
+    fn release(&self, flow: u32) {
+        self.0.release(flow);
+    }
+
+    fn event(&self, span: &ObservedSpan<'_>, event: &Event<'_>) {
+        if !self.0.applications.is_empty() {
+            let place = place(event.metadata());
+            self.0.note(span, span.flow(), |application, flow| application.event(flow, place));
+        }
+    }
+}
+
+impl Inner {
+    /// The current flow, if a root of a trace takes it.
+    fn flow_to_join(&self, trace: TraceId) -> Option<(u32, &Slot)> {
+        let number = self.hold_current(current::get())?;
+        let slot = self.slot(number)?;
+        let is_free = slot.state().trace.is_none_or(|own| own == trace);
+        if !is_free {
+            self.release(number);
+        }
+        is_free.then_some((number, slot))
+    }
+
+    fn root(&self, root: &ObservedSpan<'_>) -> u32 {
+        let (number, slot) = match self.flow_to_join(root.trace_id()) {
+            Some((number, slot)) => {
+                if slot.origin() == (0, 0) {
+                    slot.set_origin(root.key());
+                }
+                (number, slot)
+            }
+            None => {
+                let Some(taken) = self.take(root.key()) else { return 0 };
+                Counts::add(&self.counts.requests);
+                taken
+            }
+        };
+        slot.state().trace = Some(root.trace_id());
+        number
+    }
+
+    /// A child begins where its parent's flow is not current.
+    #[inline(never)]
+    fn flow_of_child(&self, flow: u32, current: Current) -> u32 {
+        let own = self.resolve(flow);
+        match self.current(current) {
+            0 => own,
+            here if here != own && self.is_below(here, own) => here,
+            _ => own,
+        }
+    }
+
+    /// Enters a span whose number is not the current flow's. Returns the one that it has from now
+    /// on.
+    #[inline(never)]
+    fn enter_elsewhere(&self, span: &ObservedSpan<'_>, before: Current) -> u32 {
+        let (flow, key) = (span.flow(), span.key());
+        let mut number = self.resolve(flow);
+        let Some(slot) = self.slot(number) else { return flow };
+        let here = self.current(before);
+        if here == number || here != 0 && self.is_below(here, number) {
+            current::enter_again(key);
+            return flow;
+        }
+        if slot.origin() == key {
+            if number != flow {
+                slot.add_use();
+            }
+        } else {
+            let Some((copy, _)) = self.copy(number, key) else { return flow };
+            number = copy;
+        }
+        if self.push(number, key) {
+            self.note_switch(before);
+        }
+        number
+    }
+
+    /// A span that looked like an unmarked fork is exited, and nothing has marked it.
+    fn confirm(&self, left: Current, metadata: &'static Metadata<'static>) {
+        if let Some(slot) = self.slot(left.number)
+            && slot.id() == left.id
+            && slot.has(UNCONFIRMED)
+            && slot.clear(UNCONFIRMED)
+        {
+            self.counts.note_unmarked(metadata);
+        }
+    }
+
+    /// Calls a handler for the current flow, or else for that of a span.
+    fn note(
+        &self,
+        span: &ObservedSpan<'_>,
+        flow: u32,
+        handler: impl Fn(&dyn crate::Application, &mut crate::View<'_>),
+    ) {
+        let nanos = || self.date(u64::try_from(span.now().as_nanos()).unwrap_or(u64::MAX));
+        match self.hold_current(current::get()) {
+            Some(number) => {
+                self.call(number, nanos, handler);
+                self.release(number);
+            }
+            None => self.call(flow, nanos, handler),
+        }
+    }
+}
+
+fn place(metadata: &'static Metadata<'static>) -> Place<'static> {
+    Place::new(metadata.name(), metadata.target())
+}

@@ -1,0 +1,222 @@
+//! The table of flows: slots by number, with the count of those who use each.
+//!
+//! A slot is used by the spans and the handles that have its number. The last one that releases it
+//! ends the flow. Slots are made in chunks and reused, so that a flow allocates nothing.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use opentelemetry::TraceId;
+
+use crate::baggage::Baggage;
+
+/// Identifies a span: its layer, and its number there.
+pub(super) type Key = (u64, u64);
+
+/// Whether the handler `begin` has been called, or never will be.
+pub(super) const BEGUN: u8 = 1;
+/// An unmarked fork that is not counted yet: a wrapper may still turn out to be inside its span.
+pub(super) const UNCONFIRMED: u8 = 2;
+
+/// Flows from which a flow was split off, the closest first. A deeper one is not recognised.
+pub(super) const ANCESTORS: usize = 8;
+const FIRST_CHUNK: u32 = 1024;
+const CHUNKS: usize = 21;
+const SHARDS: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    /// The number of slots that have been used at all.
+    fresh: AtomicU32,
+    free: [Mutex<Vec<u32>>; SHARDS],
+    ids: AtomicU64,
+    max: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    uses: AtomicU32,
+    /// Differs between all flows of the process; 0: the slot is free.
+    id: AtomicU64,
+    /// The flow that this one was merged into, of which it is one use; 0: none.
+    merged_into: AtomicU32,
+    /// The span at which the flow began, which may enter it on any thread.
+    origin: (AtomicU64, AtomicU64),
+    flags: AtomicU8,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) baggage: Baggage,
+    pub(super) ancestors: [u64; ANCESTORS],
+    /// The trace of the flow's local root.
+    pub(super) trace: Option<TraceId>,
+}
+
+impl Slots {
+    pub(super) fn new(max: u32) -> Self {
+        Slots {
+            chunks: Default::default(),
+            fresh: AtomicU32::new(0),
+            free: Default::default(),
+            ids: AtomicU64::new(1),
+            max,
+        }
+    }
+
+    /// The slot of a number, which is in use.
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> Option<&Slot> {
+        let (chunk, offset) = place(number.checked_sub(1)?);
+        self.chunks.get(chunk)?.get()?.get(offset)
+    }
+
+    /// Takes a free slot, with one use; `None` if all are used.
+    pub(super) fn take(&self) -> Option<(u32, &Slot)> {
+        let own = shard();
+        let index = pop(&self.free[own])
+            .or_else(|| self.take_fresh())
+            .or_else(|| (1..SHARDS).find_map(|step| pop(&self.free[(own + step) % SHARDS])))?;
+        let (chunk, offset) = place(index);
+        let chunk = self.chunks.get(chunk)?.get_or_init(|| {
+            let length = (FIRST_CHUNK as usize) << chunk;
+            (0..length).map(|_| Slot::default()).collect()
+        });
+        let slot = chunk.get(offset)?;
+        slot.id.store(self.ids.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        slot.uses.store(1, Ordering::Release);
+        Some((index + 1, slot))
+    }
+
+    fn take_fresh(&self) -> Option<u32> {
+        let next = |fresh: u32| (fresh < self.max).then_some(fresh + 1);
+        self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
+
+    /// Returns a slot that nobody uses, and whose state is empty.
+    pub(super) fn free(&self, number: u32) {
+        if let Some(slot) = self.get(number) {
+            slot.id.store(0, Ordering::Relaxed);
+            slot.flags.store(0, Ordering::Relaxed);
+            slot.set_origin((0, 0));
+            lock(&self.free[shard()]).push(number - 1);
+        }
+    }
+
+    /// The number of flows.
+    pub(super) fn used(&self) -> u64 {
+        let free: usize = self.free.iter().map(|free| lock(free).len()).sum();
+        u64::from(self.fresh.load(Ordering::Relaxed)).saturating_sub(free as u64)
+    }
+}
+
+impl Slot {
+    #[inline]
+    pub(super) fn add_use(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds a use, unless the flow has ended.
+    pub(super) fn add_use_to(&self, id: u64) -> bool {
+        let more = |uses: u32| (uses > 0).then(|| uses + 1);
+        self.id() == id && self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Removes a use. Returns whether it was the last one.
+    #[inline]
+    pub(super) fn remove_use(&self) -> bool {
+        self.uses.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    #[inline]
+    pub(super) fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn merged_into(&self) -> u32 {
+        self.merged_into.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_merged_into(&self, number: u32) {
+        self.merged_into.store(number, Ordering::Release);
+    }
+
+    pub(super) fn origin(&self) -> Key {
+        (self.origin.0.load(Ordering::Relaxed), self.origin.1.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_origin(&self, key: Key) {
+        self.origin.0.store(key.0, Ordering::Relaxed);
+        self.origin.1.store(key.1, Ordering::Relaxed);
+    }
+
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    /// Sets a flag. Returns whether it was not set.
+    pub(super) fn set(&self, flag: u8) -> bool {
+        self.flags.fetch_or(flag, Ordering::Relaxed) & flag == 0
+    }
+
+    /// Clears a flag. Returns whether it was set.
+    pub(super) fn clear(&self, flag: u8) -> bool {
+        self.flags.fetch_and(!flag, Ordering::Relaxed) & flag != 0
+    }
+
+    /// The state. No code of the service runs while it is locked.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pop(free: &Mutex<Vec<u32>>) -> Option<u32> {
+    lock(free).pop()
+}
+
+/// A slot's chunk and its place in it. Each chunk is twice as large as the one before.
+#[inline]
+fn place(index: u32) -> (usize, usize) {
+    let chunk = (index / FIRST_CHUNK + 1).ilog2();
+    (chunk as usize, (index - FIRST_CHUNK * ((1 << chunk) - 1)) as usize)
+}
+
+/// Threads have different lists of free slots if they are few.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    }
+    SHARD.try_with(|shard| *shard).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_has_a_place_of_its_own() {
+        assert_eq!([0, 1023, 1024, 3071, 3072].map(place), [(0, 0), (0, 1023), (1, 0), (1, 2047), (2, 0)]);
+        assert_eq!(place((1 << 30) - 1).0, CHUNKS - 1);
+    }
+
+    #[test]
+    fn slots_are_reused_up_to_the_bound() {
+        let slots = Slots::new(2);
+        let first = slots.take().unwrap().0;
+        let second = slots.take().unwrap().0;
+        assert_eq!((first, second, slots.used()), (1, 2, 2));
+        assert!(slots.take().is_none());
+        assert!(slots.get(first).unwrap().remove_use());
+        slots.free(first);
+        assert_eq!((slots.take().unwrap().0, slots.used()), (1, 2));
+        assert!(slots.get(0).is_none() && slots.get(5000).is_none());
+    }
+}
