@@ -72,15 +72,9 @@ pub(crate) type Watch<'w> = dyn FnMut(&Span<'_>, &str, Option<Format>) + 'w;
 
 fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Result<Loaded, Failure> {
     args.check()?;
-    let folding = RefCell::new(NameFolding::new(args.template()));
-    let progress = Progress::reading(&args.paths);
-    let mut intake = Intake::new(keep)
-        .examples(EXAMPLES)
-        .stop_when(|| stop.is_asked())
-        .progress_to(|bytes| progress.inc(bytes));
-    if args.naming.folds() {
-        intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
-    }
+    let (folding, progress) =
+        (RefCell::new(NameFolding::new(args.template())), Progress::reading(&args.paths));
+    let mut intake = intake(args, keep, &folding, &progress, stop);
     let files = read_paths(args, logs, stop, &mut intake)?;
     progress.finish();
     let recording = intake.finish();
@@ -88,11 +82,41 @@ fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Resul
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
+    let input = input(args, files, &recording, &folding, recording.trace_count() == 0)?;
+    Ok(Loaded { recording, input })
+}
+
+fn intake<'i>(
+    args: &Source,
+    keep: Keep,
+    folding: &'i RefCell<NameFolding>,
+    progress: &'i Progress,
+    stop: Stop<'i>,
+) -> Intake<'i> {
+    let intake = Intake::new(keep)
+        .examples(EXAMPLES)
+        .stop_when(move || stop.is_asked())
+        .progress_to(|bytes| progress.inc(bytes));
+    if args.naming.folds() {
+        intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out))
+    } else {
+        intake
+    }
+}
+
+/// Describes what was read, and checks it.
+fn input(
+    args: &Source,
+    files: Vec<File>,
+    recording: &Recording,
+    folding: &RefCell<NameFolding>,
+    is_empty: bool,
+) -> Result<Input, Failure> {
     let folded_names = args.naming.folds().then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
-    input.check(args.reading.bounds.strict, recording.trace_count() == 0)?;
-    Ok(Loaded { recording, input })
+    input.check(args.reading.bounds.strict, is_empty)?;
+    Ok(input)
 }
 
 fn read_paths(
@@ -150,15 +174,9 @@ fn read_causes(
     stop: Stop<'_>,
 ) -> Result<(Causal, Input), Failure> {
     args.check()?;
-    let folding = RefCell::new(NameFolding::new(args.template()));
-    let progress = Progress::reading(&args.paths);
-    let mut intake = Intake::new(keep)
-        .examples(EXAMPLES)
-        .stop_when(|| stop.is_asked())
-        .progress_to(|bytes| progress.inc(bytes));
-    if args.naming.folds() {
-        intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
-    }
+    let (folding, progress) =
+        (RefCell::new(NameFolding::new(args.template())), Progress::reading(&args.paths));
+    let mut intake = intake(args, keep, &folding, &progress, stop);
     if let Some(watch) = watch {
         intake = intake.watch_with(watch);
     }
@@ -173,14 +191,11 @@ fn read_causes(
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    let folded_names = args.naming.folds().then(|| folding.borrow().folded());
     let (recording, is_empty) = match &found {
         Causal::Spans(recording) => (&**recording, recording.trace_count() == 0),
         Causal::All(collected) => (&collected.recording, collected.events.is_empty()),
     };
-    let (skipped, skipped_count) = recording.skipped();
-    let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
-    input.check(args.reading.bounds.strict, is_empty)?;
+    let input = input(args, files, recording, &folding, is_empty)?;
     Ok((found, input))
 }
 
