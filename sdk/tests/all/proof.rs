@@ -4,13 +4,15 @@
 //! both layers see the same order. After each step the thread's current context is compared, as the
 //! process sees it and as a call's headers carry it, and so is the result of the operation. After
 //! each program the exported spans are compared one by one: trace, parent, name, kind, status,
-//! times, attributes, events and links. Ids are compared by the order of their first appearance.
+//! times, attributes, events and links. Ids are compared by the order of their first appearance. In
+//! three of four sessions an observer numbers flows; its calls in each step are compared too.
 //!
 //! A failure prints its seed and the smallest failing program that was found. `ASTRACER_SEED` runs
 //! one seed again.
 
 mod compare;
 mod driver;
+mod flows;
 mod late;
 pub(crate) mod program;
 mod recording;
@@ -26,6 +28,7 @@ use astracer_testing::{SplitMix, number, size};
 
 use self::compare::{Cramped, Names, Times};
 use self::driver::Driver;
+use self::flows::Call;
 use self::program::{Shape, Step, generate, shrink};
 use self::setup::{ByteBounds, Filter, Kind, LatePolicy, LateSetup, Setup, Waiting};
 use self::stress::Load;
@@ -103,6 +106,7 @@ fn session(pair: Pair, seed: u64) -> Session {
         },
         room: None,
         late: None,
+        observed: pair.kind.is_ours() && !seed.is_multiple_of(4),
     };
     // The subscriber has no layer of its own that a filter could apply to.
     if pair.is_subscriber() && setup.filter == Filter::OnLayer {
@@ -207,6 +211,7 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
                 .compare_records(&subject.world.take_exported(), reference.world.take_exported())
                 .map_err(in_program)?;
             subject.world.account_whatever_was_lost(cramped.exported).map_err(in_program)?;
+            subject.world.account_flows(0).map_err(in_program)?;
             continue;
         }
         let last = got.len();
@@ -216,9 +221,15 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
             let is_counted = !pair.is_subscriber() || at + 1 == last;
             let counts =
                 (got.counts.as_ref().filter(|_| is_counted), expected.counts.as_ref().filter(|_| is_counted));
+            // For the same reason, so are the ends of spans.
+            let calls = |line: &driver::Line| match pair.is_subscriber() {
+                true => line.calls.iter().copied().filter(|call| !matches!(call, Call::End(_))).collect(),
+                false => line.calls.clone(),
+            };
+            let calls = (calls(got), calls(expected));
             let (got, expected) = (subject_names.line(got), reference_names.line(expected));
-            if got != expected || counts.0 != counts.1 {
-                let (got, expected) = ((got, counts.0), (expected, counts.1));
+            if got != expected || counts.0 != counts.1 || calls.0 != calls.1 {
+                let (got, expected) = ((got, counts.0, calls.0), (expected, counts.1, calls.1));
                 let step = program.get(at).map_or("at the end".to_owned(), ToString::to_string);
                 return Err(format!(
                     "program {number}, step {at}, {step}\n  layer:     {got:?}\n  reference: {expected:?}"
@@ -237,6 +248,7 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
         }
         let accounts = subject.world.account(reference.world.made());
         accounts.map_err(in_program)?;
+        subject.world.account_flows(reference.world.open_spans()).map_err(in_program)?;
         let (got, expected) = (subject.world.outcomes(), reference.world.outcomes());
         if got != expected {
             return Err(format!(

@@ -17,6 +17,7 @@ use tracing::span::EnteredSpan;
 use tracing::{Instrument as _, Span, debug_span, error, info, info_span};
 
 use super::compare::{Mention, SeenContext};
+use super::flows::Call;
 use super::program::{CONTEXTS, Cx, FUTURES, Mark, Op, Parent, SPANS, Step, THREADS, Template};
 use super::setup::Counts;
 use super::world::World;
@@ -29,6 +30,8 @@ pub(crate) struct Line {
     pub(crate) answer: Answer,
     /// Present in programs with late keeping.
     pub(crate) counts: Option<Counts>,
+    /// The observer's calls in this step, sorted.
+    pub(crate) calls: Vec<Call>,
 }
 
 /// The result of an operation.
@@ -445,7 +448,12 @@ impl Local {
             Op::Flush => world.flush(),
             Op::Shutdown => world.shut_down(),
         }
-        Line { current: world.seen(&Context::current()), answer, counts: world.counts() }
+        Line {
+            current: world.seen(&Context::current()),
+            answer,
+            counts: world.counts(),
+            calls: world.calls(),
+        }
     }
 }
 

@@ -12,6 +12,8 @@
 //!   takes its parent's decision; without a parent the sampler decides.
 //! - While a thread is inside a span, the span's own context is current, whatever is current around
 //!   it.
+//! - The flow of a local root is its own, from its decision on. That of another span is its
+//!   parent's.
 //! - Kept spans are exported when they end. Their end time is their last exit.
 //!
 //! It is slow, and allocates for everything.
@@ -28,6 +30,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 
 use super::compare::{Link, Mention, Record};
+use super::flows::Call;
 use super::late::Late;
 use super::recording::{Fields, Recording};
 use super::setup::{Kind, Made, Setup, is_outward};
@@ -59,6 +62,10 @@ pub(crate) struct Book {
     lost: u64,
     /// `None` without late keeping.
     pub(crate) late: Option<Late>,
+    /// The number of the last root that was decided.
+    last_flow: u32,
+    /// The calls of the observer since they were last taken.
+    calls: Vec<Call>,
 }
 
 struct Entry {
@@ -70,6 +77,8 @@ struct Entry {
     /// The kept span of this layer that it began below, unless it was given another parent. With
     /// it, the span counts as made even before it starts.
     below: Option<usize>,
+    /// The number of its root, or of its parent's: `None` for a root that is not decided.
+    flow: Option<u32>,
     /// The parent is a dropped span of ours, unless the span is given another one.
     below_dropped: bool,
     /// The key of a local root whose end is counted.
@@ -99,7 +108,7 @@ enum ParentSpan {
     None,
     Kept(usize),
     /// A dropped span that binds the new one to its trace.
-    Binding,
+    Binding(usize),
     /// A dropped span that does not bind the new one.
     Dropped,
 }
@@ -142,6 +151,8 @@ impl Reference {
             is_shut_down: false,
             lost: 0,
             late: setup.late.map(Late::new),
+            last_flow: 0,
+            calls: Vec::new(),
         }));
         (
             (0..setup.subscribers).map(|subscriber| Reference { book: book.clone(), subscriber }).collect(),
@@ -210,6 +221,13 @@ impl Reference {
         let base = entry.base.clone();
         let parent = base.span().span_context().clone();
         let is_late = book.is_shut_down && book.entries[at].below.is_none();
+        if book.entries[at].below.is_none() && !book.entries[at].bound {
+            book.last_flow += 1;
+            let flow = book.last_flow;
+            let left = book.entries[at].flow.replace(flow);
+            book.called(Call::Root, Some(flow));
+            book.called(Call::Release, left);
+        }
         let keep = !is_late && if parent.is_valid() { parent.is_sampled() } else { book.ask() };
         let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
         // A span bound to a dropped root has that root's context.
@@ -247,7 +265,7 @@ impl Reference {
                 TracePlace::Kept(context) => (context.clone(), ParentSpan::Kept(at)),
                 TracePlace::Dropped(context) => {
                     let is_bound = book.kind.binds(attributes);
-                    (context.clone(), if is_bound { ParentSpan::Binding } else { ParentSpan::None })
+                    (context.clone(), if is_bound { ParentSpan::Binding(at) } else { ParentSpan::None })
                 }
             };
         }
@@ -258,19 +276,18 @@ impl Reference {
         let book = self.lock();
         let innermost = book.innermost(self.subscriber);
         let above = ParentSpan::Kept(innermost.unwrap_or_default());
+        let binding = ParentSpan::Binding(innermost.unwrap_or_default());
         let innermost = innermost.map(|at| book.entries[at].place.clone());
         match (innermost, book.setup.context) {
             (Some(TracePlace::Kept(context)), ContextMode::Off) => (context, above),
-            (Some(TracePlace::Dropped(context)), ContextMode::Off) => (context, ParentSpan::Binding),
+            (Some(TracePlace::Dropped(context)), ContextMode::Off) => (context, binding),
             (Some(TracePlace::Kept(context) | TracePlace::Dropped(context)), _)
                 if context.span().span_context().span_id() != current.span().span_context().span_id() =>
             {
                 (current, ParentSpan::None)
             }
             (Some(TracePlace::Kept(_)), _) => (current, above),
-            (Some(TracePlace::Dropped(_)), _) if book.kind.binds(attributes) => {
-                (current, ParentSpan::Binding)
-            }
+            (Some(TracePlace::Dropped(_)), _) if book.kind.binds(attributes) => (current, binding),
             (Some(TracePlace::Dropped(_)), _) => (current, ParentSpan::Dropped),
             _ => (current, ParentSpan::None),
         }
@@ -291,6 +308,22 @@ impl Book {
     fn innermost(&self, subscriber: usize) -> Option<usize> {
         let inside = self.inside.get(&std::thread::current().id())?;
         inside.iter().rev().find(|(owner, _)| *owner == subscriber).map(|(_, at)| *at)
+    }
+
+    fn called(&mut self, call: fn(u32) -> Call, flow: Option<u32>) {
+        if let Some(flow) = flow.filter(|_| self.setup.observed) {
+            self.calls.push(call(flow));
+        }
+    }
+
+    pub(crate) fn take_calls(&mut self) -> Vec<Call> {
+        let mut calls = std::mem::take(&mut self.calls);
+        calls.sort();
+        calls
+    }
+
+    pub(crate) fn open_spans(&self) -> u64 {
+        self.open.len() as u64
     }
 
     /// The number of spans of kept traces that began.
@@ -454,10 +487,16 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let mut record = Record::new(attributes.metadata().name(), book.now);
         attributes.record(&mut Fields { record: &mut record });
         let at = book.entries.len();
+        let flow = match above {
+            ParentSpan::Kept(above) | ParentSpan::Binding(above) => book.entries[above].flow,
+            ParentSpan::None | ParentSpan::Dropped => None,
+        };
+        book.called(Call::Begin, flow);
         book.entries.push(Entry {
+            flow,
             place: TracePlace::NotStarted,
             base,
-            bound: matches!(above, ParentSpan::Binding),
+            bound: matches!(above, ParentSpan::Binding(_)),
             below: if let ParentSpan::Kept(above) = above { Some(above) } else { None },
             below_dropped: matches!(above, ParentSpan::Dropped),
             key: None,
@@ -479,6 +518,8 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         self.start(at);
         let mut book = self.lock();
         book.inside.entry(std::thread::current().id()).or_default().push((self.subscriber, at));
+        let flow = book.entries[at].flow;
+        book.called(Call::Enter, flow);
         let context = match &book.entries[at].place {
             TracePlace::Kept(context) | TracePlace::Dropped(context)
                 if book.setup.context != ContextMode::Off =>
@@ -506,6 +547,8 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let mut book = self.lock();
         let now = book.now;
         book.entries[at].last_left = Some(now);
+        let flow = book.entries[at].flow;
+        book.called(Call::Exit, flow);
         if let Some(inside) = book.inside.get_mut(&std::thread::current().id())
             && let Some(place) = inside.iter().rposition(|own| *own == (self.subscriber, at))
         {
@@ -532,6 +575,10 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             event.parent().and_then(|parent| self.find(parent))
         };
         let Some(at) = at else { return };
+        let mut book = self.lock();
+        let flow = book.entries[at].flow;
+        book.called(Call::Event, flow);
+        drop(book);
         let is_error = *event.metadata().level() == tracing::Level::ERROR;
         if is_error
             && event.is_contextual()
@@ -557,6 +604,8 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         self.start(at);
         let mut book = self.lock();
         book.open.remove(&(self.subscriber, id.into_u64()));
+        let flow = book.entries[at].flow;
+        book.called(Call::End, flow);
         let now = book.now;
         let entry = &mut book.entries[at];
         entry.record.end = Some(entry.last_left.unwrap_or(now));

@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     pub(crate) room: Option<ByteBounds>,
     /// Late keeping, if it is on.
     pub(crate) late: Option<LateSetup>,
+    /// An observer follows the flows.
+    pub(crate) observed: bool,
 }
 
 impl Setup {

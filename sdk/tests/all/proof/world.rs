@@ -26,6 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
 use super::compare::{Link, Mention, Record, SeenContext};
+use super::flows::{Call, Flows};
 use super::late::Late;
 use super::reference::{Book, Reference};
 use super::setup::{ByteBounds, Counts, Filter, KeyCounts, Kind, Made, Setup, Waiting};
@@ -60,7 +61,7 @@ pub(crate) struct World {
 
 pub(crate) enum Subject {
     Stock { collector: Collector, _provider: SdkTracerProvider },
-    Ours { astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool },
+    Ours { astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool, flows: Flows },
     Reference { book: Arc<Mutex<Book>> },
 }
 
@@ -104,6 +105,10 @@ impl World {
                 .with_own_policy("many", |trace| trace.spans().count() >= 3)
                 .with_random_id_generator(UnluckyIds::default());
         }
+        let flows = Flows::default();
+        if setup.observed {
+            builder = builder.with_observer(Arc::new(flows.clone()));
+        }
         let astracer = builder
             .with_sampler(sampler.parse().unwrap())
             .with_dropped_spans(setup.dropped_spans)
@@ -127,7 +132,7 @@ impl World {
             (Kind::Subscriber, _) => Dispatch::new(astracer.subscriber().with_filter(LevelFilter::INFO)),
         };
         let dispatches = (0..setup.subscribers).map(dispatch).collect();
-        let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge };
+        let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge, flows };
         World::of(setup, kind, dispatches, subject)
     }
 
@@ -232,6 +237,31 @@ impl World {
                 })
             }
         }
+    }
+
+    /// The observer's calls since the last time, sorted.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        match &self.subject {
+            Subject::Ours { flows, .. } => flows.take(),
+            Subject::Reference { book } => book.lock().unwrap().take_calls(),
+            Subject::Stock { .. } => Vec::new(),
+        }
+    }
+
+    /// The number of open spans, kept or dropped, by the reference.
+    pub(crate) fn open_spans(&self) -> u64 {
+        match &self.subject {
+            Subject::Reference { book } => book.lock().unwrap().open_spans(),
+            Subject::Ours { .. } | Subject::Stock { .. } => 0,
+        }
+    }
+
+    /// Checks that the observer saw each span with its root's number, and none after its end.
+    pub(crate) fn account_flows(&self, open: u64) -> Result<(), String> {
+        let Subject::Ours { astracer, flows, .. } = &self.subject else { return Ok(()) };
+        flows.account(open)?;
+        let panics = astracer.handle.stats().observer_panics;
+        if panics == 0 { Ok(()) } else { Err(format!("the observer panicked {panics} times")) }
     }
 
     /// Outcomes by key.
