@@ -2,6 +2,7 @@
 //! decided, as the reference does.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use astracer_sdk::{ObservedSpan, Observer};
@@ -125,5 +126,60 @@ impl Observer for Flows {
         let mut state = self.0.lock().unwrap();
         state.calls.push(Call::Release(flow));
         state.release(flow);
+    }
+}
+
+/// An observer without a lock, for many threads: a flow's number is made of its root's trace id.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Spans that have a number.
+    pub(crate) spans: AtomicI64,
+    /// Calls for a span with the number of another trace.
+    pub(crate) wrong: AtomicU64,
+}
+
+fn number_of(trace: TraceId) -> u32 {
+    u128::from_be_bytes(trace.to_bytes()) as u32 | 1
+}
+
+impl Counted {
+    fn check(&self, span: &ObservedSpan<'_>) -> u32 {
+        if span.flow() != number_of(span.trace_id()) {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+        span.flow()
+    }
+}
+
+impl Observer for Counted {
+    fn root(&self, root: &ObservedSpan<'_>, _: Option<&Context>) -> u32 {
+        self.spans.fetch_add(1, Ordering::Relaxed);
+        number_of(root.trace_id())
+    }
+
+    fn begin(&self, span: &ObservedSpan<'_>) -> u32 {
+        self.spans.fetch_add(1, Ordering::Relaxed);
+        self.check(span)
+    }
+
+    fn enter(&self, span: &ObservedSpan<'_>) -> u32 {
+        self.check(span)
+    }
+
+    fn exit(&self, span: &ObservedSpan<'_>) {
+        self.check(span);
+    }
+
+    fn event(&self, span: &ObservedSpan<'_>, _: &Event<'_>) {
+        self.check(span);
+    }
+
+    fn end(&self, span: &ObservedSpan<'_>) {
+        self.check(span);
+        self.spans.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn release(&self, _: u32) {
+        self.spans.fetch_sub(1, Ordering::Relaxed);
     }
 }

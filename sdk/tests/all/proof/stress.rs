@@ -26,6 +26,7 @@ use tracing::{Dispatch, Span, error, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
+use super::flows::Counted;
 use crate::late::reason;
 use crate::late_weights::adjusted_count;
 use crate::support::{Base, TIMEOUT, start};
@@ -194,6 +195,7 @@ pub(crate) fn run(
     let (clock, hand) = Clock::manual(start());
     let checker = Checker::default();
     let own = Arc::new(OnceLock::<WeakHandle>::new());
+    let flows = Arc::new(Counted::default());
     let builder = match load.late {
         Some(policies) => {
             let tail = policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
@@ -214,6 +216,7 @@ pub(crate) fn run(
         .with_dropped_spans(load.dropped_spans)
         .with_context_mode(load.context)
         .with_clock(clock)
+        .with_observer(flows.clone())
         // So large that eight threads do not fill it while the exporter compares.
         .with_queue_bytes_max(256 << 20)
         .with_exporter(checker.clone())
@@ -269,6 +272,14 @@ pub(crate) fn run(
     assert!(traces.lies.is_empty(), "seed {seed}, {load:?}:\n{}", traces.lies.join("\n"));
     let leaked = service.leaked.lock().unwrap().len() as u64;
     check(&stats, traces.exported, seed);
+    let [wrong, panics] = [flows.wrong.load(Ordering::Relaxed), stats.observer_panics];
+    assert_eq!((wrong, panics), (0, 0), "seed {seed}, {load:?}: numbers of other traces");
+    if load.leak_one_in == 0 {
+        // The registry itself fails to close some spans.
+        let open = flows.spans.load(Ordering::Relaxed);
+        let open_max = if matches!(load.base, Base::Registry) { 20 } else { 0 };
+        assert!((0..=open_max).contains(&open), "seed {seed}, {load:?}: {open} spans have a number");
+    }
     (stats, leaked)
 }
 
