@@ -22,6 +22,8 @@ mod figures;
 mod foreign;
 #[path = "cli/forward.rs"]
 mod forward;
+#[path = "cli/merged.rs"]
+mod merged;
 #[path = "cli/options.rs"]
 mod options;
 #[path = "cli/order.rs"]

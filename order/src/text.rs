@@ -19,6 +19,13 @@ pub struct Stamps {
     digits: usize,
 }
 
+impl Default for Stamps {
+    /// Milliseconds.
+    fn default() -> Self {
+        Self { digits: 3 }
+    }
+}
+
 impl Stamps {
     /// For the events of an order.
     pub fn of(order: &Order) -> Self {
@@ -31,6 +38,19 @@ impl Stamps {
             9
         };
         Self { digits }
+    }
+
+    /// With more digits, if this time needs them.
+    #[must_use]
+    pub fn finer(self, time: u64) -> Self {
+        let needs = if time.is_multiple_of(1_000_000) {
+            3
+        } else if time.is_multiple_of(1_000) {
+            6
+        } else {
+            9
+        };
+        Self { digits: self.digits.max(needs) }
     }
 
     /// In UTC: `2018-05-09T15:43:59.247Z`.

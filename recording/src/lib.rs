@@ -11,9 +11,11 @@
 pub mod convert;
 pub mod intern;
 pub mod log_event;
+pub mod merging;
 pub mod origin;
 pub mod recording;
 pub mod root_attributes;
+pub mod sets;
 pub mod shape;
 pub mod source;
 pub mod stem;

@@ -41,8 +41,10 @@ use points::Points;
 
 pub use intake::{Intake, Keep, Skipped};
 pub use logs::{LogView, Stated};
+pub use mentions::each_id;
 pub use origins::Origin;
 pub use points::{CLASS, EventView, KeepPoints, SCOPE, Wants};
+pub use values::write_value;
 pub use view::{SpanView, TraceView};
 
 /// Marks "no span" in tables of span indices.

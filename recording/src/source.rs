@@ -14,12 +14,14 @@ use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use astracer_formats::logs::Reading;
-use astracer_model::sink::Sink;
+use astracer_model::problem::Problem;
+use astracer_model::sink::{Content, Record, Sink, Wants};
+use astracer_model::span::Span;
 use astracer_model::text::escaped;
 use astracer_model::time::UnixNanos;
 use astracer_model::{EventFormat, Format, LogFormat};
@@ -234,6 +236,89 @@ fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {
         return Err(SourceError(Kind::Unrecognised { path: label::of_path(path), first_refusal }));
     }
     Ok(summary)
+}
+
+/// A file of a source, and what its first bytes show.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Surveyed {
+    /// The file.
+    pub path: PathBuf,
+    /// Its name in reports.
+    pub name: Arc<str>,
+    /// The content; `None` if the file will be skipped.
+    pub content: Option<Content>,
+    /// True for an archive, whose other members were not looked at.
+    pub is_archive: bool,
+    /// The reason for skipping it.
+    pub reason: String,
+}
+
+/// Looks at the first bytes of each file of a path, with the content that a sink which wants
+/// everything would be given.
+///
+/// # Errors
+///
+/// If the path does not exist or cannot be opened.
+pub fn survey(path: &Path, options: &Options) -> Result<Vec<Surveyed>, SourceError> {
+    struct First {
+        name: Arc<str>,
+        content: Option<Content>,
+        is_archive: bool,
+        reason: String,
+    }
+
+    impl Sink for First {
+        fn span(&mut self, _: Span<'_>, _: Record<'_>) {}
+
+        fn file(&mut self, file: &Arc<str>, content: Content) {
+            (self.content, self.is_archive) = (Some(content), *file != self.name);
+        }
+
+        fn wants(&self) -> Wants {
+            Wants { logs: true, events: true }
+        }
+
+        fn problem(&mut self, problem: Problem) {
+            self.reason = problem.detail;
+        }
+
+        fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+            self.is_archive |= *file != self.name;
+            reason.clone_into(&mut self.reason);
+        }
+
+        fn stopped(&self) -> bool {
+            self.content.is_some()
+        }
+    }
+
+    let unreadable = |error| SourceError::open(path, error);
+    let mut all = Vec::new();
+    for found in Walk::new(path).map_err(unreadable)? {
+        let (path, mut first) = match found {
+            Found::File { path, .. } => (path, String::new()),
+            Found::Skipped { path, reason } => (path, reason),
+            Found::Unreadable { path, error } => (path, error.to_string()),
+        };
+        let name = label::of_path(&path);
+        let mut seen = First { name, content: None, is_archive: false, reason: std::mem::take(&mut first) };
+        if seen.reason.is_empty() {
+            let (stored, expanded) = (Cell::new(0), Cell::new(0));
+            let name = Arc::clone(&seen.name);
+            match File::open(&path) {
+                Ok(file) => Unpack::new(options, &mut seen, &stored, &expanded).input(
+                    Box::new(file),
+                    &name,
+                    changed(&path),
+                ),
+                Err(error) => seen.reason = error.to_string(),
+            }
+        }
+        let First { name, content, is_archive, reason } = seen;
+        all.push(Surveyed { path, name, content, is_archive, reason });
+    }
+    Ok(all)
 }
 
 /// The number of bytes that [`read`] will report as [progress](Sink::progress) for a path: the

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use astracer_causality::causes::Clocking;
 use astracer_causality::intake::{Collected, Intake};
 use astracer_formats::events::ClockPattern;
-use astracer_formats::logs;
 use astracer_order::links::Links;
 use astracer_order::page::{Diagram, page};
 use astracer_order::vectors::Lines;
@@ -33,8 +32,10 @@ mod merged;
 mod next;
 mod report;
 mod show;
+mod streamed;
 
 use ask::Ask;
+use merged::Merge;
 
 /// Paths in the title of the page.
 const TITLE_PATHS: usize = 4;
@@ -114,11 +115,8 @@ pub(crate) struct Order {
     #[command(flatten)]
     ask: Ask,
 
-    /// Print the log records of all files in order, each with time, host and process. A ~ marks a
-    /// record that is concurrent with the one above, a ? one that is not known to be ordered with
-    /// it.
-    #[arg(long, conflicts_with = "json")]
-    merged: bool,
+    #[command(flatten)]
+    merge: Merge,
 
     /// Print one JSON object.
     #[arg(long)]
@@ -155,9 +153,14 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         perfetto: file("--perfetto", &args.perfetto)?,
         html: file("--html", &args.html)?,
     };
+    let options = streamed::options(args);
+    if streamed::run(args, &hosts, &paths, &options, stop)? {
+        return Ok(());
+    }
     let (collected, input) =
-        interrupt::answer_at_once_while_reading(stop, || read(args, &hosts, &paths, stop))?;
+        interrupt::answer_at_once_while_reading(stop, || read(args, &options, &hosts, &paths, stop))?;
     interrupt::answer_at_once(stop)?;
+    let facts = merged::Facts::of(&collected);
     let (left_out, joins) = (collected.left_out.clone(), collected.joins.clone());
     let hosts = collected.events.hosts();
     if let Some((unknown, _)) = args.offsets.iter().find(|(host, _)| !hosts.contains(host)) {
@@ -199,9 +202,9 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let late = files.write(&diagram);
     let printed = if args.json {
         output::print_json(&show::Answered::new(&report, &links, &answer))
-    } else if args.merged {
+    } else if args.merge.merged.is_some() {
         input.warn();
-        merged::print(&links, &lines, &answer.chosen)
+        merged::print(&args.merge, &facts, &links, &lines, &answer.chosen)
     } else if let Some(text) = show::text(&links, &answer, files.any()) {
         output::report(&(input.heading() + &text + &input.footing()))
     } else {
@@ -264,12 +267,11 @@ fn host(path: &Path) -> (String, PathBuf) {
 
 fn read(
     args: &Order,
+    options: &source::Options,
     hosts: &[String],
     paths: &[PathBuf],
     stop: Stop<'_>,
 ) -> Result<(Collected, Input), Failure> {
-    let logs = logs::Options { clock_pattern: args.clock_pattern.clone(), ..args.logs.options() };
-    let options = source::Options { logs, ..args.bounds.options() };
     let progress = Progress::reading(paths);
     let mut intake =
         Intake::new(load::EXAMPLES).stop_when(|| stop.is_asked()).progress_to(|bytes| progress.inc(bytes));
@@ -279,7 +281,7 @@ fn read(
     for (host, path) in hosts.iter().zip(paths) {
         intake.set_host(host);
         let asked = || stop.is_asked();
-        match source::read_waiting(path, &options, &asked, &mut intake) {
+        match source::read_waiting(path, options, &asked, &mut intake) {
             Ok(summary) => {
                 files.extend(summary.event_files);
                 log_files.extend(summary.log_files);

@@ -25,7 +25,7 @@ impl Mentions {
     pub(super) fn add(&mut self, text: &[u8], (trace, span): (TraceId, SpanId)) {
         let first = self.numbers.len();
         let known = [0, trace.0, u128::from(span.0)];
-        each(text, |number| {
+        each_id(text, |number| {
             if !known.contains(&number) && !self.numbers[first..].contains(&number) {
                 self.numbers.push(number);
             }
@@ -44,7 +44,7 @@ impl Mentions {
 
 /// Passes the numbers of a text that have the shape of an id, until `found` returns false: 16 or 32
 /// hexadecimal digits, also as a UUID or as X-Ray writes them, and decimal numbers of 64 bits.
-fn each(text: &[u8], mut found: impl FnMut(u128) -> bool) {
+pub fn each_id(text: &[u8], mut found: impl FnMut(u128) -> bool) {
     let mut at = 0;
     while at < text.len() {
         if !text[at].is_ascii_alphanumeric() {

@@ -8,7 +8,7 @@ use astracer_model::value::{Attribute, Value};
 
 /// Formats values as OpenTelemetry's Rust SDK does, because the keys that a service derives from
 /// them must be the same.
-pub(super) fn write_value(text: &mut String, value: &Value<'_>) {
+pub fn write_value(text: &mut String, value: &Value<'_>) {
     // Writing to a string does not fail.
     let _ = match value {
         Value::Empty => Ok(()),

@@ -58,6 +58,19 @@ pub(super) struct Ask {
     process: Vec<String>,
 }
 
+impl Ask {
+    /// True if a question is asked or a selection made.
+    pub(super) fn is_any(&self) -> bool {
+        let Self { between, around, hops: _, cause_of, from, to, only, process } = self;
+        between.is_some()
+            || around.is_some()
+            || cause_of.is_some()
+            || from.is_some()
+            || to.is_some()
+            || !(only.is_empty() && process.is_empty())
+    }
+}
+
 /// An event as the user names it.
 #[derive(Clone, Debug)]
 enum EventName {

@@ -1,0 +1,382 @@
+//! Merges logs while they are read: each stream of files is read on a thread of its own, and the
+//! records come out by time.
+//!
+//! ```text
+//! files of one log, oldest first -> reader -> window of records -> queue -+
+//! files of another               -> reader -> window of records -> queue -+-> least time first
+//! ```
+//!
+//! The records of one process keep the order in which they were written. A time that steps out of
+//! the longest non-decreasing run of its window does not move its neighbours. A log whose times
+//! step back often, or that several processes wrote, is sorted within its window.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use crate::source::{self, LogFileSummary, Options, Summary};
+use astracer_model::log::LogRecord;
+use astracer_model::problem::{Place, Problem, Problems};
+use astracer_model::sink::{Content, Record, Sink, Wants};
+use astracer_model::span::Span;
+
+/// The most streams that are read at a time.
+pub const STREAMS_MAX: usize = 256;
+/// Records of all windows together.
+const WINDOWS: usize = 64 << 10;
+/// Records of one window.
+const WINDOW_MAX: usize = 2_048;
+/// Batches that wait for the merger, of each stream.
+const BATCHES_MAX: usize = 2;
+/// One of this many records steps back in a log that is sorted.
+const STEPS: usize = 20;
+/// A time that differs by more from its neighbours' is out of order and named, in nanoseconds.
+const STEP_NANOS: u64 = 1_000_000_000;
+
+/// The files of one log, oldest first.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The host that the user gives; empty if unknown.
+    pub host: String,
+    /// The files.
+    pub files: Vec<PathBuf>,
+}
+
+/// A record as the merger's user wants it.
+#[derive(Debug)]
+pub struct Kept<T> {
+    /// The number of its writer: a process of a host. Records of one are in its order.
+    pub writer: u64,
+    /// The rest.
+    pub item: T,
+}
+
+/// Facts about the streams that were merged.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Merged {
+    /// The files that were read.
+    pub files: Vec<LogFileSummary>,
+    /// The problems of the input.
+    pub problems: Problems,
+    /// Files that were not read, with the reason.
+    pub skipped: Vec<(Arc<str>, String)>,
+    /// Paths that could not be opened, with the reason.
+    pub failed: Vec<String>,
+    /// Logs whose times step.
+    pub steps: Vec<Steps>,
+}
+
+/// The times of one log that are out of the order of its lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// The first such record.
+    pub first: Place,
+    /// Its time.
+    pub time: u64,
+    /// The time of its neighbours.
+    pub neighbour: u64,
+    /// The number of such records.
+    pub count: u64,
+    /// True if the log was sorted.
+    pub is_sorted: bool,
+}
+
+struct Timed<T> {
+    key: u64,
+    time: u64,
+    place: Place,
+    kept: Kept<T>,
+}
+
+/// Records of one stream, with the times that order them.
+type Batch<T> = Vec<(u64, Kept<T>)>;
+
+/// Reads all streams, makes an item of each record that `make` keeps, with the number of its
+/// stream, and passes the items to `out` by time until it returns false.
+pub fn merge<T: Send>(
+    streams: &[Stream],
+    options: &Options,
+    make: &(impl Fn(usize, &LogRecord<'_>, Record<'_>) -> Option<Kept<T>> + Sync),
+    mut out: impl FnMut(Kept<T>) -> bool,
+) -> Merged {
+    let window = (WINDOWS / streams.len().max(1)).clamp(16, WINDOW_MAX);
+    thread::scope(|scope| {
+        let (mut queues, mut readers) = (Vec::new(), Vec::new());
+        for (number, stream) in streams.iter().enumerate() {
+            let (sender, batches) = sync_channel(BATCHES_MAX);
+            let feed = move || {
+                let make = |log: &LogRecord<'_>, record: Record<'_>| make(number, log, record);
+                read(stream, options, Feed::new(&make, sender, window))
+            };
+            readers.push(scope.spawn(feed));
+            queues.push(Queue { batches, current: VecDeque::new() });
+        }
+        let mut heads: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        heads.extend(
+            queues.iter_mut().enumerate().filter_map(|(number, queue)| Some(Reverse((queue.key()?, number)))),
+        );
+        while let Some(Reverse((_, number))) = heads.pop() {
+            let queue = &mut queues[number];
+            if let Some((_, kept)) = queue.current.pop_front()
+                && !out(kept)
+            {
+                break;
+            }
+            heads.extend(queue.key().map(|key| Reverse((key, number))));
+        }
+        // Readers that still send see that nobody receives.
+        drop(queues);
+        let mut merged = Merged {
+            files: Vec::new(),
+            problems: Problems::with_examples(3),
+            skipped: Vec::new(),
+            failed: Vec::new(),
+            steps: Vec::new(),
+        };
+        for reader in readers {
+            match reader.join() {
+                Ok(own) => {
+                    merged.files.extend(own.files);
+                    own.problems.into_iter().for_each(|problem| merged.problems.push(problem));
+                    merged.skipped.extend(own.skipped);
+                    merged.failed.extend(own.failed);
+                    merged.steps.extend(own.steps);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        merged
+    })
+}
+
+struct Queue<T> {
+    batches: Receiver<Batch<T>>,
+    current: VecDeque<(u64, Kept<T>)>,
+}
+
+impl<T> Queue<T> {
+    /// The time that orders the next record; waits for it. `None` at the end.
+    fn key(&mut self) -> Option<u64> {
+        while self.current.is_empty() {
+            self.current = self.batches.recv().ok()?.into();
+        }
+        self.current.front().map(|&(key, _)| key)
+    }
+}
+
+/// Facts about one stream.
+struct Own {
+    files: Vec<LogFileSummary>,
+    problems: Vec<Problem>,
+    skipped: Vec<(Arc<str>, String)>,
+    failed: Vec<String>,
+    steps: Option<Steps>,
+}
+
+fn read<T: Send, M>(stream: &Stream, options: &Options, mut feed: Feed<'_, T, M>) -> Own
+where
+    M: Fn(&LogRecord<'_>, Record<'_>) -> Option<Kept<T>>,
+{
+    let (mut files, mut failed) = (Vec::new(), Vec::new());
+    for path in &stream.files {
+        if feed.is_over {
+            break;
+        }
+        match source::read(path, options, &mut feed) {
+            Ok(Summary { log_files, .. }) => files.extend(log_files),
+            Err(error) if error.is_unrecognised() => {}
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    feed.send(0);
+    let Feed { problems, skipped, steps, foreign, .. } = feed;
+    failed.extend(foreign.map(|file| {
+        format!("{file} holds more than log records; write it to a file, which is read with its causes")
+    }));
+    Own { files, problems, skipped, failed, steps }
+}
+
+/// The sink of one stream.
+struct Feed<'m, T, M> {
+    make: &'m M,
+    out: SyncSender<Batch<T>>,
+    window_max: usize,
+    window: Vec<Timed<T>>,
+    /// The time of the last record that has one.
+    last: u64,
+    is_sorted: bool,
+    is_over: bool,
+    problems: Vec<Problem>,
+    skipped: Vec<(Arc<str>, String)>,
+    steps: Option<Steps>,
+    /// A file with other content, which only a stream that was not looked at before may have.
+    foreign: Option<Arc<str>>,
+}
+
+/// Problems of a stream that are kept.
+const PROBLEMS_MAX: usize = 10_000;
+
+impl<'m, T, M> Feed<'m, T, M> {
+    fn new(make: &'m M, out: SyncSender<Batch<T>>, window_max: usize) -> Self {
+        Self {
+            make,
+            out,
+            window_max,
+            window: Vec::new(),
+            last: 0,
+            is_sorted: false,
+            is_over: false,
+            problems: Vec::new(),
+            skipped: Vec::new(),
+            steps: None,
+            foreign: None,
+        }
+    }
+
+    /// Orders the window, and sends all of it but the last `keep` records.
+    fn send(&mut self, keep: usize) {
+        self.order();
+        let count = self.window.len().saturating_sub(keep);
+        let batch: Batch<T> = self.window.drain(..count).map(|timed| (timed.key, timed.kept)).collect();
+        if !batch.is_empty() && self.out.send(batch).is_err() {
+            self.is_over = true;
+        }
+    }
+
+    fn order(&mut self) {
+        if self.window.is_sorted_by_key(|timed| timed.time) {
+            self.window.iter_mut().for_each(|timed| timed.key = timed.time);
+            return;
+        }
+        if !self.is_sorted {
+            let steps = self.window.windows(2).filter(|pair| pair[1].time < pair[0].time).count();
+            let writers: HashSet<u64> = self.window.iter().map(|timed| timed.kept.writer).collect();
+            self.is_sorted = writers.len() > 1 || steps > 1 && steps * STEPS >= self.window.len();
+        }
+        if self.is_sorted {
+            for at in 1..self.window.len() {
+                let (before, time) = (self.window[at - 1].time, self.window[at].time);
+                if time < before {
+                    self.step(at, before, true);
+                }
+            }
+            self.window.iter_mut().for_each(|timed| timed.key = timed.time);
+            self.window.sort_by_key(|timed| timed.time);
+            return;
+        }
+        let is_kept = longest_run(self.window.iter().map(|timed| timed.time));
+        let first = is_kept.iter().position(|&is| is).map_or(0, |at| self.window[at].time);
+        let mut key = first;
+        for (at, is_kept) in is_kept.into_iter().enumerate() {
+            if is_kept {
+                key = self.window[at].time;
+            } else if self.window[at].time.abs_diff(key) > STEP_NANOS && self.window[at].key != key {
+                self.step(at, key, false);
+            }
+            self.window[at].key = key;
+        }
+    }
+
+    fn step(&mut self, at: usize, neighbour: u64, is_sorted: bool) {
+        let Timed { place, time, .. } = &self.window[at];
+        let steps = self.steps.get_or_insert_with(|| Steps {
+            first: place.clone(),
+            time: *time,
+            neighbour,
+            count: 0,
+            is_sorted,
+        });
+        steps.count += 1;
+        steps.is_sorted |= is_sorted;
+    }
+}
+
+/// Marks the members of the longest run of values that do not decrease; of equally long ones, that
+/// with the least values.
+fn longest_run(values: impl Iterator<Item = u64>) -> Vec<bool> {
+    let values: Vec<u64> = values.collect();
+    // For each length, the member that ends the run of that length with the least value.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before = vec![usize::MAX; values.len()];
+    for (at, &value) in values.iter().enumerate() {
+        let len = ends.partition_point(|&end| values[end] <= value);
+        if let Some(&end) = len.checked_sub(1).and_then(|len| ends.get(len)) {
+            before[at] = end;
+        }
+        match ends.get_mut(len) {
+            Some(end) => *end = at,
+            None => ends.push(at),
+        }
+    }
+    let mut is_member = vec![false; values.len()];
+    let mut next = ends.last().copied();
+    while let Some(at) = next {
+        is_member[at] = true;
+        next = before.get(at).copied().filter(|&before| before != usize::MAX);
+    }
+    is_member
+}
+
+impl<T, M> Sink for Feed<'_, T, M>
+where
+    M: Fn(&LogRecord<'_>, Record<'_>) -> Option<Kept<T>>,
+{
+    fn span(&mut self, _: Span<'_>, _: Record<'_>) {}
+
+    fn file(&mut self, file: &Arc<str>, content: Content) {
+        if !matches!(content, Content::Logs(_)) {
+            self.foreign.get_or_insert_with(|| Arc::clone(file));
+        }
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { logs: true, events: true }
+    }
+
+    fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
+        let time = log.when().map_or(self.last, |time| time.0);
+        self.last = time;
+        let Some(kept) = (self.make)(&log, record) else { return };
+        // No record has this key before the window is ordered.
+        self.window.push(Timed { key: u64::MAX, time, place: record.place.clone(), kept });
+        if self.window.len() >= 2 * self.window_max {
+            self.send(self.window_max);
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.skipped.push((Arc::clone(file), reason.to_owned()));
+    }
+
+    fn stopped(&self) -> bool {
+        self.is_over || self.foreign.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_run_leaves_out_what_steps() {
+        for (values, expected) in [
+            (&[][..], &[][..]),
+            (&[0, 66, 2, 4], &[true, false, true, true]),
+            (&[5, 1, 6, 7], &[false, true, true, true]),
+            (&[30, 31, 2, 3], &[false, false, true, true]),
+            (&[1, 1, 1], &[true, true, true]),
+        ] {
+            assert_eq!(longest_run(values.iter().copied()), expected, "{values:?}");
+        }
+    }
+}
