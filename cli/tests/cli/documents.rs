@@ -18,6 +18,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Files that stand for the reader's own.
 const PLACEHOLDERS: &[&str] = &[
+    "*.log",
     "*.tar.xz",
     "/var/spool/shop",
     "RECORDING",
@@ -26,6 +27,7 @@ const PLACEHOLDERS: &[&str] = &[
     "day/",
     "good-1/",
     "good/",
+    "logs/",
     "monday/",
     "run.tar.xz",
     "spans.json",
@@ -45,6 +47,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("do ./load-test", "the reader's program"),
     ("done", "ends a loop around the reader's program"),
     ("for n", "begins a loop around the reader's program"),
+    ("jq", "reads what the command before it prints"),
     ("less", "shows what the command before it prints"),
     ("strace", "traces the reader's services"),
 ];
