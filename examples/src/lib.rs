@@ -12,7 +12,11 @@ pub mod shop;
 pub mod telemetry;
 pub mod texts;
 
-/// Compiles the code blocks of the guide to HTTP, so that they stay correct.
+/// Compiles the code blocks of the guide to baggage, so that they stay correct.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/baggage.md")]
+struct Baggage;
+
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/http.md")]
 struct Http;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use astracer::RemoteParentLayer;
+use astracer::baggage::BranchExt as _;
 use axum::Router;
 use axum::extract::{MatchedPath, Path, Request};
 use axum::http::StatusCode;
@@ -105,8 +106,9 @@ async fn order(Path(id): Path<u64>) -> Result<String, StatusCode> {
     reserve(id).await;
     match pay(id).await {
         Ok(()) => {
-            // Not awaited: the receipt may take longer than the response.
-            tokio::spawn(receipt(id).in_current_span());
+            // Not awaited: the receipt may take longer than the response. A branch stays in the
+            // request, with its span and baggage.
+            tokio::spawn(receipt(id).branch());
             Ok(format!("order {id}"))
         }
         Err(reason) => {

@@ -8,8 +8,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use astracer::baggage::Flows;
 use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
@@ -251,7 +253,8 @@ impl Options {
         let builder = match member {
             Some(member) => Astracer::builder()
                 .with_baggage_attributes([member])
-                .with_key(Key::default().with_attribute(member)),
+                .with_key(Key::default().with_attribute(member))
+                .with_observer(Arc::new(Flows::default())),
             None => Astracer::builder(),
         };
         let builder = builder

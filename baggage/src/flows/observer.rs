@@ -17,6 +17,10 @@ impl Observer for Flows {
         let _ = self.0.clock.set(clock.clone());
     }
 
+    fn attributes(&self, flow: u32, trace: TraceId, each: &mut dyn FnMut(&str, &str)) {
+        self.0.attributes(flow, trace, each);
+    }
+
     fn root(&self, root: &ObservedSpan<'_>, _: Option<&Context>) -> u32 {
         self.0.root(root)
     }
@@ -106,6 +110,27 @@ impl Inner {
         };
         slot.state().trace = Some(root.trace_id());
         number
+    }
+
+    fn attributes(&self, flow: u32, trace: TraceId, each: &mut dyn FnMut(&str, &str)) {
+        let baggage = match flow {
+            0 => {
+                let Some((number, _)) = self.flow_to_join(trace) else { return };
+                let baggage = self.at_state(number, |state| state.baggage.share());
+                self.release(number);
+                baggage
+            }
+            // The number is the parent's.
+            flow => {
+                let own = self.flow_of_child(flow, current::get());
+                self.at_state(own, |state| state.baggage.share())
+            }
+        };
+        let Some(baggage) = baggage.filter(|baggage| !baggage.is_empty()) else { return };
+        for key in baggage.keys(&self.members) {
+            let value = baggage.get(&self.members, key).next().map(String::from_utf8_lossy);
+            each(&String::from_utf8_lossy(key), &value.unwrap_or_default());
+        }
     }
 
     /// A child begins where its parent's flow is not current.

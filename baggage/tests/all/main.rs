@@ -7,6 +7,7 @@
 )]
 
 mod applications;
+mod attributes;
 mod bounds;
 mod constructs;
 mod container;
