@@ -84,6 +84,8 @@ pub(crate) struct Core {
     table: Table,
     contexts: Contexts,
     observer: Option<Arc<dyn Observer>>,
+    /// There is an observer, or members of baggage become attributes.
+    is_followed: bool,
 }
 
 impl Shared {
@@ -186,6 +188,7 @@ impl Core {
             table: Table::new(shared.budget.clone(), makes_ids),
             contexts: Contexts::new(shared.settings.context),
             observer: shared.observer.clone(),
+            is_followed: shared.observer.is_some() || shared.baggage_attributes.is_some(),
             shared,
         });
         core.number.register(Arc::downgrade(&core) as Weak<dyn Owner>);

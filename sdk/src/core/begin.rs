@@ -86,12 +86,40 @@ impl Core {
         parent: &Entry,
         flag: u8,
     ) -> &Entry {
+        if self.is_followed {
+            return self.begin_followed_child(attributes, id, parent, flag);
+        }
+        self.begin_child_alone(attributes, id, parent, flag)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_followed_child(
+        &self,
+        attributes: &Attributes<'_>,
+        id: Option<u64>,
+        parent: &Entry,
+        flag: u8,
+    ) -> &Entry {
+        let entry = self.begin_child_alone(attributes, id, parent, flag);
+        if entry.refusal().is_none() {
+            self.add_members_of_child(attributes, entry, parent);
+            self.observe_begin(entry, parent);
+        }
+        entry
+    }
+
+    #[inline(always)]
+    fn begin_child_alone(
+        &self,
+        attributes: &Attributes<'_>,
+        id: Option<u64>,
+        parent: &Entry,
+        flag: u8,
+    ) -> &Entry {
         let metadata = attributes.metadata();
         let began = self.ticks();
-        let mut body = self.body(attributes);
-        if self.adds_members() {
-            self.add_members_of_child(&mut body, attributes, parent);
-        }
+        let body = self.body(attributes);
         let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose(id, Counted::default()) };
         self.shared.counters.tally(Tally::SpansMade, 1);
         let span_id = self.shared.ids.new_span_id();
@@ -116,7 +144,6 @@ impl Core {
             // A waiting span is not marked yet: it may still leave the trace.
             self.mark_if_begun_failed(entry);
         }
-        self.note_begun(entry, parent, began);
         entry
     }
 
@@ -152,7 +179,9 @@ impl Core {
             let context = above.extra().context.clone();
             entry.extra().context = context;
         }
-        self.note_begun(entry, above, 0);
+        if self.is_followed {
+            self.observe_begin(entry, above);
+        }
         entry
     }
 }

@@ -11,6 +11,7 @@ use super::place::forget_gone;
 use crate::settings::ContextMode;
 use crate::stack::{self, CurrentSpan, Entered};
 use crate::table::{Entry, Phase};
+use astracer_spans::clock::Ticks;
 use astracer_spans::reentry::{Busy, is_busy};
 use astracer_spans::stats::Tally;
 
@@ -25,14 +26,31 @@ impl Core {
             Phase::Recorded => Phase::Recorded,
             _ => self.started(entry),
         };
+        if self.is_observed() {
+            return self.enter_observed(id, entry, phase);
+        }
         match phase {
-            Phase::Recorded => self.enter_recorded(id, entry),
+            Phase::Recorded => _ = self.enter_recorded(id, entry),
             _ => self.enter_dropped(id, entry),
         }
     }
 
-    #[inline]
-    fn enter_recorded(&self, id: &Id, entry: &Entry) {
+    #[cold]
+    #[inline(never)]
+    fn enter_observed(&self, id: &Id, entry: &Entry, phase: Phase) {
+        let now = match phase {
+            Phase::Recorded => self.enter_recorded(id, entry),
+            _ => {
+                self.enter_dropped(id, entry);
+                0
+            }
+        };
+        self.observe_enter(entry, now);
+    }
+
+    /// Returns the time, or 0 if the clock was not read.
+    #[inline(always)]
+    fn enter_recorded(&self, id: &Id, entry: &Entry) -> Ticks {
         let guard = match self.context_mode() {
             ContextMode::Off => None,
             ContextMode::Ids | ContextMode::Recording => self.attach(entry),
@@ -44,7 +62,7 @@ impl Core {
         }
         let context = if guard.is_some() { entry.span_id() } else { self.other_context() };
         self.push(id, CurrentSpan { entry: id.into_u64(), is_dropped: false, context }, guard);
-        self.note_entered(entry, now);
+        now
     }
 
     /// Enters a span of a dropped trace. Makes the local root's context current unless it already
@@ -53,8 +71,7 @@ impl Core {
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.context_mode() == ContextMode::Off {
-            self.push(id, CurrentSpan::dropped(entry.id(), self.other_context()), None);
-            return self.note_entered(entry, 0);
+            return self.push(id, CurrentSpan::dropped(entry.id(), self.other_context()), None);
         }
         let context = entry.span_id();
         // Attaching can be skipped only if an item of ours keeps the context current for long
@@ -67,7 +84,6 @@ impl Core {
         let context =
             if guard.is_none() && self.is_beside_contexts() { self.other_context() } else { context };
         self.push(id, CurrentSpan::dropped(entry.id(), context), guard);
-        self.note_entered(entry, 0);
     }
 
     /// Enters a span that has no place in traces: it began while telemetry was suppressed or before
@@ -105,6 +121,20 @@ impl Core {
     /// and with their number; see [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
+        match self.is_observed() {
+            true => self.exit_observed(id, let_go),
+            false => self.exit_as::<false>(id, let_go),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn exit_observed(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
+        self.exit_as::<true>(id, let_go);
+    }
+
+    #[inline(always)]
+    fn exit_as<const OBSERVED: bool>(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
         if is_busy() {
             return;
         }
@@ -136,7 +166,9 @@ impl Core {
                 entry.vacate(now);
             }
         }
-        self.note_exited(id, now);
+        if OBSERVED {
+            self.observe_exit(id, now);
+        }
         if left.stock != 0 {
             let_go(left.inside.entry, left.stock);
         }

@@ -1,7 +1,8 @@
 //! Reports spans to the [`Observer`], and keeps the numbers of their flows.
 //!
 //! Without an observer each call is one predicted branch, and the numbers are neither read nor
-//! written. A free entry has none.
+//! written. A free entry has none. What an observer needs is cold: otherwise every span would save
+//! registers for it.
 
 use opentelemetry::{Context, TraceId};
 use tracing_core::Event;
@@ -10,7 +11,7 @@ use tracing_core::span::Id;
 use super::Core;
 use crate::observer::{ObservedSpan, Observer};
 use crate::stack;
-use crate::table::{Claim, Entry};
+use crate::table::Entry;
 use astracer_spans::clock::Ticks;
 use astracer_spans::panics::caught;
 use astracer_spans::sync::statics::Ordering;
@@ -47,14 +48,14 @@ impl Core {
         }
     }
 
-    /// Gives a root its number. Returns the number that it has left, to be released without the
-    /// claim: a child that gets another parent is in the flow in which it began.
-    pub(super) fn observe_root(&self, claim: &Claim<'_>, trace_id: TraceId, base: Option<&Context>) -> u32 {
-        let entry = claim.entry();
+    /// Gives a claimed root its number. Returns the number that it has left, to be released without
+    /// the claim: a child that gets another parent is in the flow in which it began.
+    pub(super) fn observe_root(&self, entry: &Entry, trace_id: TraceId, base: Option<&Context>) -> u32 {
         let span = ObservedSpan { trace_id, ..self.seen(entry, 0, entry.began()) };
-        claim.replace_flow(self.call(0, |observer| observer.root(&span, base)))
+        entry.replace_flow(self.call(0, |observer| observer.root(&span, base)))
     }
 
+    #[inline]
     pub(super) fn release(&self, flow: u32) {
         if flow != 0 {
             self.call((), |observer| observer.release(flow));
@@ -62,18 +63,16 @@ impl Core {
     }
 
     /// Gives a span that begins the number of the span above it. No other thread knows its id yet.
-    #[inline]
-    pub(super) fn note_begun(&self, entry: &Entry, above: &Entry, began: Ticks) {
-        if self.is_observed() {
-            self.observe_begin(entry, above, began);
-        }
-    }
-
+    #[cold]
     #[inline(never)]
-    fn observe_begin(&self, entry: &Entry, above: &Entry, began: Ticks) {
+    pub(super) fn observe_begin(&self, entry: &Entry, above: &Entry) {
+        if !self.is_observed() {
+            return;
+        }
         let flow = if above.refusal().is_some() { self.flow_here() } else { above.flow() };
         if flow != 0 {
-            let span = self.seen(entry, flow, began);
+            // 0 below a dropped root, where the clock is not read.
+            let span = self.seen(entry, flow, entry.began());
             entry.begin_flow(self.call(0, |observer| observer.begin(&span)));
         }
     }
@@ -87,15 +86,7 @@ impl Core {
         stack::find_entry(self.number(), flow).unwrap_or(0)
     }
 
-    #[inline]
-    pub(super) fn note_entered(&self, entry: &Entry, time: Ticks) {
-        if self.is_observed() {
-            self.observe_enter(entry, time);
-        }
-    }
-
-    #[inline(never)]
-    fn observe_enter(&self, entry: &Entry, time: Ticks) {
+    pub(super) fn observe_enter(&self, entry: &Entry, time: Ticks) {
         let mut flow = entry.flow();
         while flow != 0 {
             let span = self.seen(entry, flow, time);
@@ -113,15 +104,7 @@ impl Core {
         }
     }
 
-    #[inline]
-    pub(super) fn note_exited(&self, id: &Id, time: Ticks) {
-        if self.is_observed() {
-            self.observe_exit(id, time);
-        }
-    }
-
-    #[inline(never)]
-    fn observe_exit(&self, id: &Id, time: Ticks) {
+    pub(super) fn observe_exit(&self, id: &Id, time: Ticks) {
         let Some(entry) = self.find(id) else { return };
         let flow = entry.flow();
         if flow != 0 {
@@ -137,6 +120,7 @@ impl Core {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn observe_end(&self, entry: &Entry) {
         let flow = entry.take_flow();
@@ -162,6 +146,7 @@ impl Core {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn observe_event(&self, entry: &Entry, event: &Event<'_>, time: Ticks) {
         let flow = entry.flow();

@@ -107,17 +107,21 @@ impl Core {
         let (span_id, base) = (ids.new_span_id(), base.as_ref());
         let facts = Facts { metadata, began, trace_id, span_id, parent, base, below_dropped };
         let members = self.members_of_root(trace_id, base);
-        let outcome = self.outcome(&facts, Known::Attributes(attributes, &members));
-        let mut body = if outcome.is_recorded() { self.body(attributes) } else { None };
-        if outcome.is_recorded() {
-            self.add_members(&mut body, members);
-        }
+        let outcome =
+            self.outcome(&facts, Known::Attributes(attributes, members.as_deref().unwrap_or_default()));
+        let body = if outcome.is_recorded() { self.body(attributes) } else { None };
+
         let Some(entry) = self.table.take(id, Use::Roots) else {
             return self.refuse_root(id, &outcome.decision);
         };
         let claim = entry.begin_claimed(&undecided(Phase::Claimed));
         if body.is_some() {
             entry.extra().body = body;
+        }
+        if let Some(members) = members
+            && outcome.is_recorded()
+        {
+            self.add_members(&mut entry.extra().body, members);
         }
         self.settle(claim, &facts, outcome);
         entry
@@ -185,7 +189,10 @@ impl Core {
             below_dropped: pending.as_deref().is_some_and(|pending| pending.below_dropped),
             ..facts
         };
-        self.add_members(&mut extra.body, self.members_of_root(facts.trace_id, facts.base));
+        let members = self.members_of_root(facts.trace_id, facts.base);
+        if let Some(members) = members {
+            self.add_members(&mut extra.body, members);
+        }
         let known = key.as_deref().map_or(Known::Body(extra.body.as_deref()), Known::Key);
         let outcome = self.outcome(&facts, known);
         drop(extra);
@@ -258,20 +265,21 @@ impl Core {
 
     #[inline]
     fn settle(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
-        match self.is_observed() {
-            true => self.settle_observed(claim, facts, outcome),
-            false => self.settle_unobserved(claim, facts, outcome),
+        if self.is_observed() {
+            return self.settle_observed(claim, facts, outcome);
         }
+        self.settle_unobserved(claim, facts, outcome);
     }
 
+    #[cold]
     #[inline(never)]
     fn settle_observed(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
-        let left = self.observe_root(&claim, facts.trace_id, facts.base);
+        let left = self.observe_root(claim.entry(), facts.trace_id, facts.base);
         self.settle_unobserved(claim, facts, outcome);
         self.release(left);
     }
 
-    #[inline]
+    #[inline(always)]
     fn settle_unobserved(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
         let entry = claim.entry();
         self.note_root(entry, &outcome.decision);
@@ -392,7 +400,8 @@ impl Core {
         let parent = base.as_ref().map(|base| base.span().span_context().trace_id());
         let trace_id = parent.filter(|parent| *parent != TraceId::INVALID).unwrap_or(trace_id);
         let members = self.members_of_root(trace_id, base.as_ref());
-        let members = members.into_iter().map(|member| (member.key.to_string(), member.value.to_string()));
+        let members =
+            members.into_iter().flatten().map(|member| (member.key.to_string(), member.value.to_string()));
         // After the span's own, of which the first one of a name counts.
         copied.attributes.extend(members);
         let name = copied.name.as_deref().unwrap_or(metadata.name());

@@ -281,7 +281,7 @@ fn loom_a_root_has_one_flow() {
         let enter = |entry: &Entry, flows: &Flows, own| {
             while entry.settled_phase() == Phase::Undecided {
                 let Some(claim) = entry.claim(Phase::Undecided) else { continue };
-                assert_eq!(claim.replace_flow(flows.make(own)), 0);
+                assert_eq!(entry.replace_flow(flows.make(own)), 0);
                 claim.drop_trace(TraceId::from(5), SpanId::from(5), TraceFlags::NOT_SAMPLED);
             }
             flows.read(entry)

@@ -3,7 +3,7 @@
 //! Reading it is an Acquire load, and writing it a Release: a thread that enters the span sees what
 //! the observer stored under the number.
 
-use super::{Claim, Entry};
+use super::Entry;
 use astracer_spans::sync::Ordering;
 
 impl Entry {
@@ -32,13 +32,12 @@ impl Entry {
         self.flow.store(0, Ordering::Relaxed);
         flow
     }
-}
 
-impl Claim<'_> {
-    /// Sets the number of a root, and returns the one before. Publishing the phase publishes it.
+    /// Sets the number of a root that this thread has claimed, and returns the one before.
+    /// Publishing the phase publishes it.
     pub(crate) fn replace_flow(&self, flow: u32) -> u32 {
-        let before = self.entry().flow.load(Ordering::Relaxed);
-        self.entry().flow.store(flow, Ordering::Relaxed);
+        let before = self.flow.load(Ordering::Relaxed);
+        self.flow.store(flow, Ordering::Relaxed);
         before
     }
 }
