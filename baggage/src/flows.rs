@@ -191,7 +191,7 @@ impl FlowRef {
     pub(crate) fn enter(&self) -> Inside<'_> {
         let flows = &*self.flows;
         let number = flows.resolve(self.number);
-        let before = current::get();
+        let before = current::of(flows.owner);
         flows.adopt_unmarked(before, number);
         let key = current::wrapper_key();
         let is_current = flows.push(number, key);
@@ -267,7 +267,13 @@ impl Inner {
 
     /// Adds a use of the current flow, if it is one of these.
     fn hold_current(&self, current: Current) -> Option<u32> {
-        if current.owner != self.owner || !self.slot(current.number)?.add_use_to(current.id) {
+        let slot = self.slot(current.number).filter(|_| current.owner == self.owner)?;
+        if !slot.add_use_to(current.id) {
+            return None;
+        }
+        if slot.id() != current.id {
+            // The flow ended meanwhile, and its slot has another one.
+            self.release(current.number);
             return None;
         }
         let number = self.resolve(current.number);
@@ -457,7 +463,7 @@ impl Inner {
     fn note_switch(&self, before: Current) {
         if !self.applications.is_empty() {
             self.note_other(before, |application, flow| application.suspend(flow));
-            self.note_other(current::get(), |application, flow| application.resume(flow));
+            self.note_other(current::of(self.owner), |application, flow| application.resume(flow));
         }
     }
 
@@ -475,7 +481,7 @@ impl Inner {
         }
         let left = current::pop(key)?;
         self.note_other(left, |application, flow| application.suspend(flow));
-        self.note_other(current::get(), |application, flow| application.resume(flow));
+        self.note_other(current::of(self.owner), |application, flow| application.resume(flow));
         Some(left)
     }
 

@@ -43,6 +43,19 @@ pub(super) fn get() -> Current {
     CURRENT.get()
 }
 
+/// The innermost flow of an owner. Others may be inside it, if there are two SDKs.
+#[inline]
+pub(super) fn of(owner: u32) -> Current {
+    let current = CURRENT.get();
+    if current.owner == owner || current.owner == 0 { current } else { search(owner) }
+}
+
+#[cold]
+fn search(owner: u32) -> Current {
+    let found = BEFORE.try_with(|before| before.borrow().iter().rfind(|one| one.owner == owner).copied());
+    found.ok().flatten().unwrap_or(Current::NONE)
+}
+
 /// A key that no other wrapper of this thread has.
 pub(super) fn wrapper_key() -> Key {
     let number = WRAPPERS.get() + 1;

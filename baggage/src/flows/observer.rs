@@ -27,7 +27,7 @@ impl Observer for Flows {
 
     #[inline]
     fn begin(&self, span: &ObservedSpan<'_>) -> u32 {
-        let current = current::get();
+        let current = current::of(self.0.owner);
         let mut number = span.flow();
         if current.owner != self.0.owner || current.number != number {
             number = self.0.flow_of_child(number, current);
@@ -40,7 +40,7 @@ impl Observer for Flows {
 
     #[inline]
     fn enter(&self, span: &ObservedSpan<'_>) -> u32 {
-        let current = current::get();
+        let current = current::of(self.0.owner);
         let mut number = span.flow();
         if current.owner == self.0.owner && current.number == number {
             current::enter_again(span.key());
@@ -85,7 +85,7 @@ impl Observer for Flows {
 impl Inner {
     /// The current flow, if a root of a trace takes it.
     fn flow_to_join(&self, trace: TraceId) -> Option<(u32, &Slot)> {
-        let number = self.hold_current(current::get())?;
+        let number = self.hold_current(current::of(self.owner))?;
         let slot = self.slot(number)?;
         let is_free = slot.state().trace.is_none_or(|own| own == trace);
         if !is_free {
@@ -122,7 +122,7 @@ impl Inner {
             }
             // The number is the parent's.
             flow => {
-                let own = self.flow_of_child(flow, current::get());
+                let own = self.flow_of_child(flow, current::of(self.owner));
                 self.at_state(own, |state| state.baggage.share())
             }
         };
@@ -189,7 +189,7 @@ impl Inner {
         handler: impl Fn(&dyn crate::Application, &mut crate::View<'_>),
     ) {
         let nanos = || self.date(u64::try_from(span.now().as_nanos()).unwrap_or(u64::MAX));
-        match self.hold_current(current::get()) {
+        match self.hold_current(current::of(self.owner)) {
             Some(number) => {
                 self.call(number, nanos, handler);
                 self.release(number);

@@ -20,13 +20,15 @@ pub(super) const UNCONFIRMED: u8 = 2;
 
 /// Flows from which a flow was split off, the closest first. A deeper one is not recognised.
 pub(super) const ANCESTORS: usize = 8;
-const FIRST_CHUNK: u32 = 1024;
-const CHUNKS: usize = 21;
+/// Slots that are allocated at once, while a request waits: about 250 KB.
+const CHUNK: u32 = 1024;
+/// A larger bound would make the list of chunks large.
+const SLOTS_MAX: u32 = 1 << 24;
 const SHARDS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Slots {
-    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
     /// The number of slots that have been used at all.
     fresh: AtomicU32,
     free: [Mutex<Vec<u32>>; SHARDS],
@@ -57,8 +59,9 @@ pub(super) struct State {
 
 impl Slots {
     pub(super) fn new(max: u32) -> Self {
+        let max = max.min(SLOTS_MAX);
         Slots {
-            chunks: Default::default(),
+            chunks: (0..max.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             fresh: AtomicU32::new(0),
             free: Default::default(),
             ids: AtomicU64::new(1),
@@ -80,11 +83,8 @@ impl Slots {
             .or_else(|| self.take_fresh())
             .or_else(|| (1..SHARDS).find_map(|step| pop(&self.free[(own + step) % SHARDS])))?;
         let (chunk, offset) = place(index);
-        let chunk = self.chunks.get(chunk)?.get_or_init(|| {
-            let length = (FIRST_CHUNK as usize) << chunk;
-            (0..length).map(|_| Slot::default()).collect()
-        });
-        let slot = chunk.get(offset)?;
+        let chunk = self.chunks.get(chunk)?;
+        let slot = chunk.get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect()).get(offset)?;
         slot.id.store(self.ids.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         slot.uses.store(1, Ordering::Release);
         Some((index + 1, slot))
@@ -181,11 +181,10 @@ fn pop(free: &Mutex<Vec<u32>>) -> Option<u32> {
     lock(free).pop()
 }
 
-/// A slot's chunk and its place in it. Each chunk is twice as large as the one before.
+/// A slot's chunk, and its place there.
 #[inline]
 fn place(index: u32) -> (usize, usize) {
-    let chunk = (index / FIRST_CHUNK + 1).ilog2();
-    (chunk as usize, (index - FIRST_CHUNK * ((1 << chunk) - 1)) as usize)
+    ((index / CHUNK) as usize, (index % CHUNK) as usize)
 }
 
 /// Threads have different lists of free slots if they are few.
@@ -202,9 +201,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_has_a_place_of_its_own() {
-        assert_eq!([0, 1023, 1024, 3071, 3072].map(place), [(0, 0), (0, 1023), (1, 0), (1, 2047), (2, 0)]);
-        assert_eq!(place((1 << 30) - 1).0, CHUNKS - 1);
+    fn many_slots_have_numbers_of_their_own() {
+        let slots = Slots::new(3000);
+        let numbers: Vec<u32> = std::iter::from_fn(|| slots.take()).map(|(number, _)| number).collect();
+        assert!(numbers.into_iter().eq(1..=3000));
+        let ids: std::collections::BTreeSet<u64> =
+            (1..=3000).map(|number| slots.get(number).unwrap().id()).collect();
+        assert_eq!((ids.len(), slots.used()), (3000, 3000));
+        assert!(slots.get(3073).is_none());
     }
 
     #[test]

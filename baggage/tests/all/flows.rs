@@ -439,6 +439,27 @@ fn two_services_do_not_share_flows() {
     drop(outer);
 }
 
+/// Two layers on one registry, each with flows of its own: a child is in the flow of each.
+#[test]
+fn two_layers_with_flows_of_their_own() {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    let (one, two) = (service(), service());
+    let both = tracing_subscriber::Registry::default()
+        .with(one.world.astracer.layer.clone())
+        .with(two.world.astracer.layer.clone());
+    tracing::subscriber::with_default(both, || {
+        info_span!("root").in_scope(|| {
+            info_span!("child").in_scope(|| info_span!("grandchild").in_scope(|| ()));
+            info_span!("next").in_scope(|| ());
+        });
+    });
+    for service in [one, two] {
+        assert_eq!(service.unmarked(), []);
+        assert_eq!(service.stats().requests, 1);
+        service.check_sums();
+    }
+}
+
 /// Flows whose owner is gone: threads and wrappers may outlive it.
 #[test]
 fn flows_may_be_dropped_before_their_users() {
