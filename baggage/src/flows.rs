@@ -382,20 +382,19 @@ impl Inner {
         // A loop, because a flow may be the last use of the one into which it was merged.
         while let Some(slot) = self.slot(number) {
             let into = slot.merged_into();
-            let mut state = mem::take(&mut *slot.state());
+            let mut baggage = slot.state().clear();
             if into == 0 && !self.applications.is_empty() {
                 let now = self.now();
                 let has_begun = !slot.set(BEGUN);
                 handling(|| {
                     if !has_begun {
-                        self.applications.call(&mut state.baggage, now, |one, flow| one.begin(flow));
+                        self.applications.call(&mut baggage, now, |one, flow| one.begin(flow));
                     }
-                    self.applications.call(&mut state.baggage, now, |one, flow| one.end(flow));
+                    self.applications.call(&mut baggage, now, |one, flow| one.end(flow));
                 });
             }
-            slot.set_merged_into(0);
             self.slots.free(number);
-            drop(state);
+            drop(baggage);
             if into == 0 || !self.slot(into).is_some_and(Slot::remove_use) {
                 return;
             }

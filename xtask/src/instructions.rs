@@ -1,6 +1,6 @@
 //! The instructions step. On a shared machine, times say more about the machine than about the
-//! code. So callgrind counts the instructions of `sdk/benches/instructions.rs` and of requests in
-//! `examples/src/bin/et.rs`, case by case, and the step compares them with the counts under version
+//! code. So callgrind counts the instructions of `sdk/benches/instructions.rs`, of
+//! `baggage/benches/instructions.rs` and of requests in `examples/src/bin/et.rs`, case by case, and the step compares them with the counts under version
 //! control. It needs valgrind.
 //!
 //! Counts depend on the compiler, so they are compared only for the compiler that they were
@@ -16,6 +16,7 @@ use crate::step_result::{Options, StepResult};
 
 pub(crate) const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
+const FLOWS: &str = "bench -p astracer-baggage --bench instructions --no-run --locked";
 const REQUESTS: &str = "build --release -p astracer-examples --bin et --locked";
 
 /// The largest accepted difference of a count, in percent: enough for another version of the C
@@ -32,7 +33,7 @@ fn tolerance(name: &str) -> f64 {
 const ROUNDS: u64 = 200;
 
 /// The cases of each program, each with the number of spans, decisions or requests per round.
-const CASES: [(&str, &[(&str, u64)]); 2] = [
+const CASES: [(&str, &[(&str, u64)]); 3] = [
     (
         SPANS,
         &[
@@ -69,6 +70,18 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
         ],
     ),
     (
+        FLOWS,
+        &[
+            ("flows, dropped, exclusive", 10),
+            ("flows, dropped, exclusive, no context", 10),
+            ("flows, kept, no context", 10),
+            ("flows, subscriber, dropped, no context", 10),
+            ("flows, subscriber, kept", 10),
+            ("flows, subscriber, kept, no context", 10),
+            ("flows, subscriber, dropped, ten branches", 10),
+        ],
+    ),
+    (
         REQUESTS,
         &[
             ("axum, no tracing", 1),
@@ -94,7 +107,7 @@ pub(crate) fn run(root: &Path, options: Options) -> StepResult {
 /// The packages of [`CASES`].
 pub(crate) fn builds(package: &Package) -> Built {
     match package.name.as_str() {
-        "astracer-sdk" => Built::Benches,
+        "astracer-sdk" | "astracer-baggage" => Built::Benches,
         "astracer-examples" => Built::Program,
         _ => Built::Nothing,
     }

@@ -13,6 +13,8 @@ pub(super) struct Current {
     pub(super) owner: u32,
     pub(super) number: u32,
     pub(super) id: u64,
+    /// Flows around it on the thread, most often none.
+    around: u32,
     key: Key,
     /// The times that the thread has entered the span and not exited it.
     depth: u32,
@@ -24,10 +26,10 @@ const NESTED_MAX: usize = 4096;
 const WRAPPER: u64 = u64::MAX;
 
 impl Current {
-    const NONE: Current = Current { owner: 0, number: 0, id: 0, key: (0, 0), depth: 0 };
+    const NONE: Current = Current { owner: 0, number: 0, id: 0, around: 0, key: (0, 0), depth: 0 };
 
     pub(super) fn new(owner: u32, number: u32, id: u64, key: Key) -> Self {
-        Current { owner, number, id, key, depth: 1 }
+        Current { owner, number, id, around: 0, key, depth: 1 }
     }
 }
 
@@ -66,16 +68,31 @@ pub(super) fn wrapper_key() -> Key {
 /// Notes that a span is entered that changes no flow. The thread may be inside it already.
 #[inline]
 pub(super) fn enter_again(key: Key) {
+    if may_be_inside(key) {
+        count_again(key);
+    }
+}
+
+/// Whether a flow may have become current at this key. Nearly always there is one flow, and the
+/// answer takes a comparison.
+#[inline]
+pub(super) fn may_be_inside(key: Key) -> bool {
+    let current = CURRENT.get();
+    current.key == key || current.around > 0
+}
+
+#[inline(never)]
+fn count_again(key: Key) {
     let current = CURRENT.get();
     if current.key == key {
         CURRENT.set(Current { depth: current.depth + 1, ..current });
-    } else {
-        let _ = BEFORE.try_with(|before| {
-            if let Some(before) = before.borrow_mut().iter_mut().rfind(|before| before.key == key) {
-                before.depth += 1;
-            }
-        });
+        return;
     }
+    let _ = BEFORE.try_with(|before| {
+        if let Some(before) = before.borrow_mut().iter_mut().rfind(|before| before.key == key) {
+            before.depth += 1;
+        }
+    });
 }
 
 /// Makes a flow current. Returns whether it is.
@@ -84,7 +101,8 @@ pub(super) fn push(new: Current) -> bool {
         let mut before = before.borrow_mut();
         let fits = before.len() < NESTED_MAX;
         if fits {
-            before.push(CURRENT.replace(new));
+            let around = before.len() as u32;
+            before.push(CURRENT.replace(Current { around, ..new }));
         }
         fits
     });
@@ -93,7 +111,6 @@ pub(super) fn push(new: Current) -> bool {
 
 /// Leaves a span or a wrapper. Returns the flow that is no longer current, if it was at this key
 /// that it became so.
-#[inline]
 pub(super) fn pop(key: Key) -> Option<Current> {
     let current = CURRENT.get();
     if current.key != key {

@@ -60,7 +60,9 @@ impl Observer for Flows {
             let place = place(span.metadata());
             self.0.note(span, span.flow(), |application, flow| application.exit(flow, place));
         }
-        if let Some(left) = self.0.leave(span.key()) {
+        if current::may_be_inside(span.key())
+            && let Some(left) = self.0.leave(span.key())
+        {
             self.0.confirm(left, span.metadata());
         }
     }

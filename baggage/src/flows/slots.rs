@@ -57,6 +57,17 @@ pub(super) struct State {
     pub(super) trace: Option<TraceId>,
 }
 
+impl State {
+    /// Empties the state of a flow that ends. Returns its baggage, to be dropped without the lock.
+    pub(super) fn clear(&mut self) -> Baggage {
+        self.trace = None;
+        if self.ancestors[0] != 0 {
+            self.ancestors = [0; ANCESTORS];
+        }
+        std::mem::take(&mut self.baggage)
+    }
+}
+
 impl Slots {
     pub(super) fn new(max: u32) -> Self {
         let max = max.min(SLOTS_MAX);
@@ -99,6 +110,7 @@ impl Slots {
     pub(super) fn free(&self, number: u32) {
         if let Some(slot) = self.get(number) {
             slot.id.store(0, Ordering::Relaxed);
+            slot.set_merged_into(0);
             slot.flags.store(0, Ordering::Relaxed);
             slot.set_origin((0, 0));
             lock(&self.free[shard()]).push(number - 1);

@@ -125,6 +125,10 @@ fn marks_of_others_leave_room() {
     let place = message.windows(16).position(|window| window == b"Xstracer.trimmed").unwrap();
     message[place] = b'a';
     let (mut received, registry) = read(&message);
+    // In a message, too, it takes a quarter at most.
+    let short = Baggage::deserialize(&received.serialize(2_000, &registry), &registry).unwrap();
+    let names: usize = short.trimmed().map(|name| name.len() + 2).sum();
+    assert!((300..=500).contains(&names), "{names}");
     let own = registry.register("own", 0).unwrap();
     (0..3_000_u32).for_each(|index| received.add(&own, b"k", &index.to_be_bytes()));
     assert!(received.get(&own, b"k").count() > 1_900);

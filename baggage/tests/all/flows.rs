@@ -122,6 +122,29 @@ fn a_root_inside_a_request_has_its_own_flow() {
     service.check_sums();
 }
 
+/// A request that calls its own process: both roots are of the caller's trace.
+#[test]
+fn a_root_of_the_same_trace_takes_the_flow() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    use astracer_testing::remote_parent;
+    for (other, requests) in [(7, 1), (8, 2)] {
+        let service = service();
+        let notes = &service.notes;
+        service.world.inside(|| {
+            let one = info_span!("one");
+            one.set_parent(remote_parent(7, true)).unwrap();
+            one.in_scope(|| {
+                notes.add("one");
+                let two = info_span!("two");
+                two.set_parent(remote_parent(other, true)).unwrap();
+                two.in_scope(|| assert_eq!(notes.seen().len(), if requests == 1 { 1 } else { 0 }));
+            });
+        });
+        assert_eq!(service.stats().requests, requests);
+        service.check_sums();
+    }
+}
+
 #[test]
 fn spans_may_be_exited_in_any_order() {
     let service = service();
@@ -350,7 +373,8 @@ fn members_are_inherited_and_new_ones_come_back() {
             flow::set("tenant.id", "acme").unwrap();
             now(async {
                 assert_eq!(flow::get("tenant.id").unwrap(), "acme");
-                flow::set("tenant.id", "umbrella").unwrap();
+                // Before the flow's own in byte order.
+                flow::set("tenant.id", "a").unwrap();
                 flow::set("user.id", "7").unwrap();
             }
             .branch())
@@ -392,6 +416,23 @@ fn a_root_takes_the_flow_of_an_adopted_message() {
     });
     assert_eq!(service.stats().requests, 2);
     service.check_sums();
+}
+
+/// That root may be entered anywhere, as one at which a flow began.
+#[test]
+fn a_root_that_took_a_messages_flow_is_its_origin() {
+    let service = service();
+    let notes = &service.notes;
+    service.world.inside(|| {
+        let message = info_span!("sender").in_scope(|| Packed::new(()));
+        let root = message.adopt_fn(|()| {
+            let root = info_span!("worker");
+            root.in_scope(|| notes.add("worker"));
+            root
+        });
+        elsewhere(&service, || root.in_scope(|| assert_eq!(notes.seen(), ["worker"])));
+    });
+    assert_eq!(service.unmarked(), []);
 }
 
 /// Two siblings get each other's results.

@@ -57,6 +57,33 @@ fn without_room_branches_share_their_parents_flow() {
     assert!(stats.refused >= 6, "{stats:?}");
 }
 
+/// A branch for which there was no room is not merged elsewhere.
+#[test]
+fn a_shared_flow_is_not_merged() {
+    let registry = Registry::default();
+    let flows = Flows::bounded(Applications::new(&registry), 2);
+    let notes = crate::service::Notes(registry.register("notes", 0).unwrap());
+    let world = world(|builder| builder.with_observer(Arc::new(flows.clone())));
+    world.inside(|| {
+        let one = info_span!("one").entered();
+        let two = info_span!(parent: None, "two");
+        two.in_scope(|| ());
+        let done = branch_fn(|| notes.add("one"))();
+        let message = Packed::new(());
+        two.in_scope(|| {
+            done.join();
+            message.merge();
+            assert!(notes.seen().is_empty());
+        });
+        assert_eq!(notes.seen(), ["one"]);
+        // The flow still has its root: one of another trace does not take it.
+        drop(two);
+        info_span!(parent: None, "three").in_scope(|| assert!(notes.seen().is_empty()));
+        drop(one);
+    });
+    assert_eq!((flows.stats().open, flows.stats().refused), (0, 2));
+}
+
 /// Each branch forks the next one, and the first ones end before.
 #[test]
 fn a_long_chain_of_branches_keeps_nothing() {

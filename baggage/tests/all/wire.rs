@@ -52,8 +52,10 @@ fn unknown_fields_of_each_type_are_skipped() {
 #[test]
 fn what_no_encoder_writes_is_refused() {
     let deep: Vec<u8> = [0x1b].repeat(200);
-    let broken: [&[u8]; 8] = [
+    let broken: [&[u8]; 10] = [
         b"\x00",
+        b"\x00\x01",
+        b"\x02\x00",
         b"\x1c",
         b"\x1b\x24",
         b"\x1e",
@@ -75,6 +77,21 @@ fn long_forms_are_read_and_not_passed_on() {
     let registry = Registry::default();
     let received = Baggage::deserialize(long, &registry).unwrap();
     assert_eq!(received.serialize(usize::MAX, &registry), ONE);
+}
+
+/// Neighbours that are the same: a value, a slot or a namespace that is written twice.
+#[test]
+fn repetitions_are_not_passed_on() {
+    let repeated: [&[u8]; 3] = [
+        b"\x0a\x0e\x0a\x01n\x12\x09\x0a\x01k\x12\x01v\x12\x01v",
+        b"\x0a\x13\x0a\x01n\x12\x06\x0a\x01k\x12\x01v\x12\x06\x0a\x01k\x12\x01v",
+        &[ONE, ONE].concat(),
+    ];
+    for message in repeated {
+        let registry = Registry::default();
+        let received = Baggage::deserialize(message, &registry).unwrap();
+        assert_eq!(received.serialize(usize::MAX, &registry), ONE);
+    }
 }
 
 /// In whatever order and however often they are written: the same bytes.
