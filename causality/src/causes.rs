@@ -142,8 +142,13 @@ fn estimate(
         let row = &events.rows()[event as usize];
         (events.clock(row), row.time)
     };
+    // A log's time is cut: its event may be later by nearly one unit of the last digit.
+    let latest = |event: u32| {
+        let (clock, time) = at(event);
+        (clock, time.saturating_add(events.rows()[event as usize].resolution))
+    };
     let is_message = |edge: &&Edge| edge.kind != EdgeKind::Call;
-    edges.iter().filter(is_message).for_each(|edge| bounds.message(at(edge.before), at(edge.after)));
+    edges.iter().filter(is_message).for_each(|edge| bounds.message(at(edge.before), latest(edge.after)));
     for span in recording.traces().flat_map(|trace| trace.spans()) {
         shifts::call(span, |span| at(start(events, span)).0, &mut bounds);
     }

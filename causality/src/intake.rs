@@ -14,8 +14,10 @@ use astracer_recording::Recording;
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::origin::THREADS;
 use astracer_recording::recording::{self, Keep, KeepPoints};
+use astracer_recording::sets;
 use astracer_recording::source::REPEATED;
 use astracer_recording::stem::stem;
+use astracer_recording::trend::{Steps, Trend, is_step, trend};
 use rapidhash::fast::RandomState;
 
 use crate::placing::{self, Known};
@@ -64,6 +66,8 @@ pub struct Collected {
     pub left_out: BTreeMap<&'static str, u64>,
     /// Records and spans that were joined to threads and processes.
     pub joins: Joins,
+    /// Logs with times that are out of the order of their lines.
+    pub steps: Vec<Steps>,
     pub(crate) ties: Ties,
 }
 
@@ -163,7 +167,7 @@ impl<'i> Intake<'i> {
             })
             .collect();
         threads.rename_hosts(&mut events, |host| group_of(host).and_then(|group| hosts.get(group).cloned()));
-        let mut joins = log_records(&mut events, &mut threads, &mut recording, &paths, &mut written);
+        let (mut joins, steps) = log_records(&mut events, &mut threads, &mut recording, &paths, &mut written);
         let unread = events.rows.len();
         if self.keeps_writes {
             let mut files: Map<Symbol, u32> = Map::default();
@@ -185,7 +189,7 @@ impl<'i> Intake<'i> {
         placing::place(&mut events, &mut threads, &recording, &known);
         sort(&mut events, &origins);
         let ties = spans::tie(&mut events, &mut joins);
-        Collected { recording, events, skipped, left_out, joins, ties }
+        Collected { recording, events, skipped, left_out, joins, steps, ties }
     }
 
     fn file(&mut self, file: &Arc<str>) -> u32 {
@@ -267,7 +271,7 @@ fn log_records(
     recording: &mut Recording,
     paths: &Interner,
     written: &mut [Written],
-) -> Joins {
+) -> (Joins, Vec<Steps>) {
     // The texts of records come first, because there are more of them.
     let calls = std::mem::replace(&mut events.texts, recording.take_log_texts());
     let before = events.texts.len() as u64;
@@ -296,18 +300,22 @@ fn log_records(
             host: host.into(),
             service: log.service().into(),
             log: number_of_log,
+            resolution: log.resolution(),
+            is_loose: false,
             ids,
         });
     }
     records.sort_by_key(|record| (record.file, record.line));
     add_times(&mut records);
     let mut found = written::join(events, &mut records, written, paths);
+    let steps = settle_times(&mut records, &events.files);
+    let set_of_file = sets_of(&events.files);
     found.traces = of_traces;
     let known = Known::new(events);
     events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
     for record in &records {
-        let file = Arc::clone(&events.files[record.file as usize]);
-        let stem = stem(&file);
+        let set = &set_of_file[record.file as usize];
+        let stem = stem(set);
         // A log without threads is one thread.
         let name = if record.thread.is_empty() { stem } else { &*record.thread };
         let host = if record.host.is_empty() { LOCAL } else { &*record.host };
@@ -318,8 +326,9 @@ fn log_records(
         row.text = record.text;
         (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
         (row.ids, row.log) = (record.ids, record.log);
-        row.thread = threads.thread(events, &format!("{name}@{host}"), process, host, &file);
-        row.chain = row.thread;
+        row.thread = threads.thread(events, &format!("{name}@{host}"), process, host, set);
+        row.chain = if record.is_loose { NONE } else { row.thread };
+        row.resolution = record.resolution;
         // On the line of a traced thread it is drawn, but not ordered by it.
         let (process, host) = {
             let process = events.threads[row.thread as usize].process;
@@ -340,7 +349,7 @@ fn log_records(
             found.unjoined.insert(reason, number);
         }
     }
-    found
+    (found, steps)
 }
 
 /// Gives each record without a time that of the record before it in its file, or else of the next
@@ -358,6 +367,66 @@ fn add_times(records: &mut [LogRow]) {
     }
 }
 
+/// Gives times that are out of order among a thread's the time of their neighbours, and returns
+/// them by file. Marks the records of a thread whose times step back often.
+fn settle_times(records: &mut [LogRow], files: &[Arc<str>]) -> Vec<Steps> {
+    let mut found = Vec::new();
+    for file in records.chunk_by_mut(|one, other| one.file == other.file) {
+        if file.is_sorted_by_key(|record| record.time) {
+            continue;
+        }
+        let mut threads: BTreeMap<[Box<str>; 3], Vec<usize>> = BTreeMap::new();
+        for (at, record) in file.iter().enumerate() {
+            let thread = [record.host.clone(), record.service.clone(), record.thread.clone()];
+            threads.entry(thread).or_default().push(at);
+        }
+        let mut steps: Option<Steps> = None;
+        for own in threads.into_values() {
+            let times: Vec<u64> = own.iter().map(|&at| file[at].time).collect();
+            let trend = trend(&times);
+            for (index, &at) in own.iter().enumerate() {
+                let record = &mut file[at];
+                let neighbour = match &trend {
+                    Trend::Rising(settled) => settled[index],
+                    Trend::Unsteady => index.checked_sub(1).map_or(record.time, |before| times[before]),
+                };
+                record.is_loose = trend == Trend::Unsteady;
+                let is_out =
+                    if record.is_loose { record.time < neighbour } else { is_step(record.time, neighbour) };
+                if !is_out {
+                    continue;
+                }
+                let name = Arc::clone(&files[record.file as usize]);
+                let first = Place { file: name, line: record.line, byte: 0 };
+                let steps = steps.get_or_insert(Steps {
+                    first,
+                    time: record.time,
+                    neighbour,
+                    count: 0,
+                    is_sorted: record.is_loose,
+                });
+                steps.count += 1;
+                if !record.is_loose {
+                    record.time = neighbour;
+                }
+            }
+        }
+        found.extend(steps);
+    }
+    found
+}
+
+/// The name of each file's set: files of a rotation are one log.
+fn sets_of(files: &[Arc<str>]) -> Vec<String> {
+    let mut names = vec![String::new(); files.len()];
+    for group in sets::grouped(files) {
+        for &at in &group {
+            names[at] = if group.len() > 1 { sets::of(&files[at]).0 } else { files[at].to_string() };
+        }
+    }
+    names
+}
+
 /// Numbers the points in an order that does not depend on the files'.
 fn sort(events: &mut Points, origins: &[Origin]) {
     own_starts(&mut events.rows, origins);
@@ -366,11 +435,12 @@ fn sort(events: &mut Points, origins: &[Origin]) {
     if events.rows.iter().all(|row| !is_ordered(row) && seen.insert(row.id)) {
         events.rows.sort_unstable_by_key(|row| row.id);
     } else {
-        let files = std::mem::take(&mut events.files);
+        let sets = sets_of(&events.files);
+        let order = events.files.iter().zip(&sets).map(|(file, set)| (set, sets::of(file).1, file));
+        let order: Vec<_> = order.collect();
         events.rows.sort_by(|a, b| {
-            (&files[a.file as usize], a.sequence).cmp(&(&files[b.file as usize], b.sequence))
+            (&order[a.file as usize], a.sequence).cmp(&(&order[b.file as usize], b.sequence))
         });
-        events.files = files;
         (0..).zip(&mut events.rows).for_each(|(id, row)| row.id = id);
     }
     // In files whose order counts, a clock that steps back does no harm.

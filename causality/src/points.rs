@@ -28,6 +28,9 @@ pub struct Point {
     /// The time that orders the events of one thread or stream: in files whose order counts, the
     /// latest time up to here, so that a clock that steps back does no harm.
     pub rank: u64,
+    /// The event is less than this later than `time`, in nanoseconds: the unit of the time's last
+    /// digit in a log; 0 if unknown.
+    pub resolution: u64,
     /// The index of the thread in [`Points::threads`].
     pub thread: u32,
     /// The index of the file in [`Points::files`].
@@ -165,6 +168,7 @@ impl Point {
             kind,
             time,
             rank: time,
+            resolution: 0,
             thread: NONE,
             file: NONE,
             line: 0,

@@ -29,6 +29,10 @@ pub(crate) struct LogRow {
     pub(crate) thread: Box<str>,
     pub(crate) host: Box<str>,
     pub(crate) service: Box<str>,
+    /// The unit of the time's last digit.
+    pub(crate) resolution: u64,
+    /// True if the lines of its log are in no order.
+    pub(crate) is_loose: bool,
     /// Its number among the recording's log records.
     pub(crate) log: u32,
     /// The ids of its span: the first, and their number.

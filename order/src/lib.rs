@@ -141,18 +141,35 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
     };
     let Some(clocks) = levels else { return Some(order) };
     // A junction is no event: it comes as soon as it may, and delays nothing.
-    let ranks: Vec<u64> = order.aligned_times.iter().copied().chain(vec![0; nodes - points]).collect();
+    let times = finer_times(&graph, &order.events, &order.aligned_times);
+    let ranks: Vec<u64> = times.iter().copied().chain(vec![0; nodes - points]).collect();
     let (schedule, soft) = match options.goal {
         Goal::Concurrency => goal::by_clock(&graph, &clocks, &ranks, &order.events),
         Goal::Time => goal::by_time(&graph, &ranks, &order.events),
     };
-    order.times = repair::repaired(&graph, &schedule, &order.aligned_times);
+    order.times = repair::repaired(&graph, &schedule, &times);
     order.places = graph::positions(&schedule);
     order.sequence = schedule.iter().copied().filter(|&node| (node as usize) < points).collect();
     order.positions = graph::positions(&order.sequence);
     (order.clocks, order.schedule, order.soft) = (clocks, schedule, soft);
     order.clocks.truncate(points);
     Some(order)
+}
+
+/// The times of points, each as late as its causes want it and the resolution of its log allows: a
+/// record of 09:00:00 may be of 09:00:00.9.
+fn finer_times(graph: &graph::Graph, events: &Points, aligned: &[u64]) -> Vec<u64> {
+    let mut times = aligned.to_vec();
+    for node in graph.any_order().unwrap_or_default() {
+        let Some(&time) = times.get(node as usize) else { continue };
+        for &to in graph.next(node).iter().filter(|&&to| (to as usize) < aligned.len()) {
+            let (own, resolution) = (aligned[to as usize], events.rows()[to as usize].resolution);
+            if times[to as usize] < time && time - own <= resolution {
+                times[to as usize] = time;
+            }
+        }
+    }
+    times
 }
 
 impl Order {
@@ -183,7 +200,12 @@ impl Order {
     /// repaired them, in nanoseconds.
     pub fn moved(&self) -> (u64, u64) {
         let shifts = self.times.iter().zip(&self.aligned_times).map(|(new, old)| new.abs_diff(*old));
-        shifts.filter(|&shift| shift > 0).fold((0, 0), |(count, most), shift| (count + 1, most.max(shift)))
+        // A log's time is cut: it says no more than its last digit.
+        let shifts = shifts.zip(self.events.rows()).filter(|(shift, row)| *shift > row.resolution);
+        shifts
+            .map(|(shift, _)| shift)
+            .filter(|&shift| shift > 0)
+            .fold((0, 0), |(count, most), shift| (count + 1, most.max(shift)))
     }
 
     /// The number of constraints of each kind that occurs.

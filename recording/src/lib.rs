@@ -20,6 +20,7 @@ pub mod shape;
 pub mod source;
 pub mod stem;
 pub mod stop;
+pub mod trend;
 pub mod weight;
 
 pub use recording::Recording;

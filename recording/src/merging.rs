@@ -11,13 +11,14 @@
 //! step back often, or that several processes wrote, is sorted within its window.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::source::{self, LogFileSummary, Options, Summary};
+use crate::trend::{Steps, Trend, is_step, trend};
 use astracer_model::log::LogRecord;
 use astracer_model::problem::{Place, Problem, Problems};
 use astracer_model::sink::{Content, Record, Sink, Wants};
@@ -31,11 +32,6 @@ const WINDOWS: usize = 64 << 10;
 const WINDOW_MAX: usize = 2_048;
 /// Batches that wait for the merger, of each stream.
 const BATCHES_MAX: usize = 2;
-/// One of this many records steps back in a log that is sorted.
-const STEPS: usize = 20;
-/// A time that differs by more from its neighbours' is out of order and named, in nanoseconds.
-const STEP_NANOS: u64 = 1_000_000_000;
-
 /// The files of one log, oldest first.
 #[derive(Clone, Debug)]
 pub struct Stream {
@@ -68,21 +64,6 @@ pub struct Merged {
     pub failed: Vec<String>,
     /// Logs whose times step.
     pub steps: Vec<Steps>,
-}
-
-/// The times of one log that are out of the order of its lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Steps {
-    /// The first such record.
-    pub first: Place,
-    /// Its time.
-    pub time: u64,
-    /// The time of its neighbours.
-    pub neighbour: u64,
-    /// The number of such records.
-    pub count: u64,
-    /// True if the log was sorted.
-    pub is_sorted: bool,
 }
 
 struct Timed<T> {
@@ -252,29 +233,24 @@ impl<'m, T, M> Feed<'m, T, M> {
             self.window.iter_mut().for_each(|timed| timed.key = timed.time);
             return;
         }
-        if !self.is_sorted {
-            let steps = self.window.windows(2).filter(|pair| pair[1].time < pair[0].time).count();
-            let writers: HashSet<u64> = self.window.iter().map(|timed| timed.kept.writer).collect();
-            self.is_sorted = writers.len() > 1 || steps > 1 && steps * STEPS >= self.window.len();
-        }
-        if self.is_sorted {
+        let times: Vec<u64> = self.window.iter().map(|timed| timed.time).collect();
+        let writer = self.window.first().map(|timed| timed.kept.writer);
+        self.is_sorted |= self.window.iter().any(|timed| Some(timed.kept.writer) != writer);
+        let trend = if self.is_sorted { Trend::Unsteady } else { trend(&times) };
+        let Trend::Rising(keys) = trend else {
+            self.is_sorted = true;
             for at in 1..self.window.len() {
-                let (before, time) = (self.window[at - 1].time, self.window[at].time);
-                if time < before {
-                    self.step(at, before, true);
+                if times[at] < times[at - 1] {
+                    self.step(at, times[at - 1], true);
                 }
             }
             self.window.iter_mut().for_each(|timed| timed.key = timed.time);
             self.window.sort_by_key(|timed| timed.time);
             return;
-        }
-        let is_kept = longest_run(self.window.iter().map(|timed| timed.time));
-        let first = is_kept.iter().position(|&is| is).map_or(0, |at| self.window[at].time);
-        let mut key = first;
-        for (at, is_kept) in is_kept.into_iter().enumerate() {
-            if is_kept {
-                key = self.window[at].time;
-            } else if self.window[at].time.abs_diff(key) > STEP_NANOS && self.window[at].key != key {
+        };
+        for (at, key) in keys.into_iter().enumerate() {
+            // Half of the window was ordered before.
+            if is_step(times[at], key) && self.window[at].key != key {
                 self.step(at, key, false);
             }
             self.window[at].key = key;
@@ -293,32 +269,6 @@ impl<'m, T, M> Feed<'m, T, M> {
         steps.count += 1;
         steps.is_sorted |= is_sorted;
     }
-}
-
-/// Marks the members of the longest run of values that do not decrease; of equally long ones, that
-/// with the least values.
-fn longest_run(values: impl Iterator<Item = u64>) -> Vec<bool> {
-    let values: Vec<u64> = values.collect();
-    // For each length, the member that ends the run of that length with the least value.
-    let mut ends: Vec<usize> = Vec::new();
-    let mut before = vec![usize::MAX; values.len()];
-    for (at, &value) in values.iter().enumerate() {
-        let len = ends.partition_point(|&end| values[end] <= value);
-        if let Some(&end) = len.checked_sub(1).and_then(|len| ends.get(len)) {
-            before[at] = end;
-        }
-        match ends.get_mut(len) {
-            Some(end) => *end = at,
-            None => ends.push(at),
-        }
-    }
-    let mut is_member = vec![false; values.len()];
-    let mut next = ends.last().copied();
-    while let Some(at) = next {
-        is_member[at] = true;
-        next = before.get(at).copied().filter(|&before| before != usize::MAX);
-    }
-    is_member
 }
 
 impl<T, M> Sink for Feed<'_, T, M>
@@ -360,23 +310,5 @@ where
 
     fn stopped(&self) -> bool {
         self.is_over || self.foreign.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_run_leaves_out_what_steps() {
-        for (values, expected) in [
-            (&[][..], &[][..]),
-            (&[0, 66, 2, 4], &[true, false, true, true]),
-            (&[5, 1, 6, 7], &[false, true, true, true]),
-            (&[30, 31, 2, 3], &[false, false, true, true]),
-            (&[1, 1, 1], &[true, true, true]),
-        ] {
-            assert_eq!(longest_run(values.iter().copied()), expected, "{values:?}");
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! `astracer order`: one order of the events of several processes that respects cause and effect.
 
+use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -162,6 +163,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     interrupt::answer_at_once(stop)?;
     let facts = merged::Facts::of(&collected);
     let (left_out, joins) = (collected.left_out.clone(), collected.joins.clone());
+    let steps = collected.steps.clone();
     let hosts = collected.events.hosts();
     if let Some((unknown, _)) = args.offsets.iter().find(|(host, _)| !hosts.contains(host)) {
         let hosts: Vec<_> = hosts.iter().map(|host| escaped(host)).collect();
@@ -181,7 +183,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let asked = || stop.is_asked();
     let order = order::order(collected, &options, &mut Pulse::new(asked)).ok_or(Failure::Interrupted)?;
-    let report = report::Report::new(&input, &order, &left_out, &joins);
+    let report = report::Report::new(&input, &order, &left_out, &joins, &steps);
     if !order.exists() {
         let late = contradictions::failure(&order);
         let printed = if args.json { output::print_json(&report) } else { output::report(&report.screen()) };
@@ -204,6 +206,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         output::print_json(&show::Answered::new(&report, &links, &answer))
     } else if args.merge.merged.is_some() {
         input.warn();
+        steps.iter().for_each(|steps| output::note(&report::steps(steps)));
         merged::print(&args.merge, &facts, &links, &lines, &answer.chosen)
     } else if let Some(text) = show::text(&links, &answer, files.any()) {
         output::report(&(input.heading() + &text + &input.footing()))
@@ -278,7 +281,12 @@ fn read(
     let mut files = Vec::new();
     let mut log_files = Vec::new();
     let mut span_files = Vec::new();
+    let mut seen = HashSet::new();
     for (host, path) in hosts.iter().zip(paths) {
+        // The same file under another name.
+        if path.canonicalize().is_ok_and(|path| path.is_file() && !seen.insert((host, path))) {
+            continue;
+        }
         intake.set_host(host);
         let asked = || stop.is_asked();
         match source::read_waiting(path, options, &asked, &mut intake) {

@@ -141,6 +141,59 @@ fn a_record_that_strace_did_not_see_is_ordered_by_its_clock() {
     assert_eq!(messages, ["before strace", "traced line"], "{merged}");
 }
 
+/// One time of 2066, a clock that was set back, and a rotation whose times are all equal.
+#[test]
+fn times_out_of_order_are_named_and_move_no_other() {
+    let folder = Folder::new("order-steps");
+    let line = |time: &str, text: &str| format!("{time} INFO a: {text}\n");
+    let day = |second: &str| format!("2026-05-14 09:00:{second}");
+    let outlier = [(day("00"), "1"), ("2066-10-24 23:45:52".into(), "2"), (day("02"), "3")];
+    let back = [(day("30"), "1"), (day("31"), "2"), (day("02"), "3"), (day("03"), "4")];
+    for (name, lines, says) in [
+        ("outlier", &outlier[..], "outlier.log:2: the time 2066-10-24T23:45:52.000Z is out of order"),
+        ("back", &back, "back.log:1: the time 2026-05-14T09:00:30.000Z is out of order"),
+    ] {
+        let text: String = lines.iter().map(|(time, text)| line(time, text)).collect();
+        let log = folder.file(&format!("{name}.log"), &text);
+        let json = success(&run(&["order", &log, "--json"]));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["moved"]["events"], 0, "{name}");
+        assert!(json["steps"][0].as_str().is_some_and(|step| step.contains(says)), "{}", json["steps"]);
+    }
+    let rotated = [("app.log", "3"), ("app.log.1", "2"), ("app.log.2", "1")];
+    let files = rotated.map(|(name, text)| folder.file(name, &line(&day("00"), text)));
+    // The same file by another name counts once.
+    let again = folder.join("./app.log");
+    let out = folder.join("out.jsonl");
+    let args = ["order", &files[0], &files[1], &files[2], &again, "--out", &out];
+    success(&run(&args));
+    let text = std::fs::read_to_string(&out).expect("written");
+    let messages: Vec<_> =
+        text.lines().filter_map(|line| line.split("INFO a: ").nth(1)?.chars().next()).collect();
+    assert_eq!(messages, ['1', '2', '3'], "{text}");
+}
+
+/// The span began 500 ms after the record's whole second, which only whole milliseconds contradict.
+#[test]
+fn the_last_digit_of_a_log_bounds_its_clock() {
+    let folder = Folder::new("order-resolution");
+    let ids = ["5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"];
+    let span = serde_json::json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": [{
+        "traceId": ids[0], "spanId": ids[1], "name": "GET", "kind": 3,
+        "startTimeUnixNano": "1778749200500000000", "endTimeUnixNano": "1778749200900000000",
+    }] }] }] });
+    let spans = format!("a={}", folder.file("spans.json", &span.to_string()));
+    for (time, ahead_ns) in [("09:00:00", 0), ("09:00:00.000", -499_000_000)] {
+        let record = format!("2026-05-14 {time} INFO sold trace_id={} span_id={}\n", ids[0], ids[1]);
+        let log = format!("b={}", folder.file("b.log", &record));
+        let json = success(&run(&["order", &spans, &log, "--json"]));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let clocks = json["clocks"].as_array().expect("a list");
+        let own = clocks.iter().find(|clock| clock["host"] == "b").expect("b's clock");
+        assert_eq!((&own["ahead_ns"], &json["moved"]["events"]), (&ahead_ns.into(), &0.into()), "{time}");
+    }
+}
+
 /// The scanner knows no form such as `133/2026`; the pattern does.
 #[test]
 fn a_layout_reads_times_that_are_not_known() {

@@ -18,6 +18,7 @@ use super::{NO_TIME, NONE, Origin, Recording};
 use crate::intern::{Interner, Symbol};
 use crate::log_event;
 use crate::origin::Written;
+use crate::sets;
 use crate::stem::stem;
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
@@ -92,6 +93,8 @@ struct Detail {
     /// The place of the message in the text.
     message: (u32, u32),
     fields: Symbol,
+    /// The unit of the time's last digit, in nanoseconds.
+    resolution: u64,
 }
 
 impl Logs {
@@ -167,6 +170,7 @@ impl Logs {
                     found.unwrap_or((0, text.len() as u32))
                 },
                 fields: fields(log_name(log)),
+                resolution: log.resolution,
             });
             self.texts.extend_from_slice(text.as_bytes());
         }
@@ -325,7 +329,8 @@ fn name_services(recording: &mut Recording) {
         if recording.services.name(row.service).is_empty() {
             let file = &recording.logs.files[row.file as usize].0;
             let services = &mut recording.services;
-            row.service = *stems[row.file as usize].get_or_insert_with(|| services.intern(stem(file)));
+            row.service =
+                *stems[row.file as usize].get_or_insert_with(|| services.intern(stem(&sets::of(file).0)));
         }
     }
 }
@@ -411,6 +416,12 @@ impl<'r> LogView<'r> {
     /// The place of the record's text in [`Recording::take_log_texts`].
     pub fn text_place(self) -> (u64, u32) {
         self.detail().map_or((0, 0), |detail| detail.text)
+    }
+
+    /// The unit of the last digit of the record's time, in nanoseconds: the event is less than this
+    /// later. 0 without [`super::Keep::records`].
+    pub fn resolution(self) -> u64 {
+        self.detail().map_or(0, |detail| detail.resolution)
     }
 
     /// The thread that the record states; empty if it states none, and without

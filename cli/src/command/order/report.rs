@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 
 use astracer_causality::written::Joins;
 use astracer_order::{Order, Soft};
+use astracer_recording::trend::Steps;
 use serde::Serialize;
 
 use super::clocks::{self, Clock};
 use super::contradictions;
-use crate::load::Input;
+use crate::load::{Input, utc};
 use crate::output::{self, count};
 
 /// The report as it is printed with `--json`.
@@ -39,6 +40,8 @@ pub(super) struct Report<'a> {
     clock_max: Option<u32>,
     /// The hosts' clocks, if there are several hosts.
     clocks: Vec<Clock<'a>>,
+    /// Logs whose times are out of the order of their lines, as sentences.
+    steps: Vec<String>,
     /// Events whose times contradict a constraint, apart from clocks.
     moved: Moved,
     #[serde(skip)]
@@ -76,6 +79,7 @@ impl<'a> Report<'a> {
         order: &'a Order,
         left_out: &'a BTreeMap<&'static str, u64>,
         joined: &'a Joins,
+        steps: &[Steps],
     ) -> Self {
         let events = &order.events;
         let row = |index: u32| &events.rows()[index as usize];
@@ -118,6 +122,7 @@ impl<'a> Report<'a> {
             soft: order.soft,
             clock_max: order.clocks.iter().max().copied(),
             clocks: clocks::of(order),
+            steps: steps.iter().map(self::steps).collect(),
             moved: Moved { events: order.moved().0, largest_ns: order.moved().1 },
             order,
         }
@@ -160,6 +165,9 @@ impl<'a> Report<'a> {
         for clock in &self.clocks {
             let _ = writeln!(text, "  {}", clock.says);
         }
+        for says in &self.steps {
+            let _ = writeln!(text, "{says}");
+        }
         if self.moved.events > 0 {
             let _ = writeln!(
                 text,
@@ -179,6 +187,22 @@ impl<'a> Report<'a> {
         }
         text.push_str(&self.input.footing());
         text
+    }
+}
+
+/// A sentence about times that are out of the order of their lines.
+pub(super) fn steps(steps: &Steps) -> String {
+    let (file, line) = (output::escaped(&steps.first.file), steps.first.line);
+    match steps.is_sorted {
+        true => format!(
+            "note: {file} is sorted, because several processes wrote it or its times step back often (first in line {line})"
+        ),
+        false => format!(
+            "warning: {file}:{line}: the time {} is out of order beside {} ({} of this log); the line keeps its place",
+            utc(steps.time),
+            utc(steps.neighbour),
+            output::plural(steps.count, "such record"),
+        ),
     }
 }
 

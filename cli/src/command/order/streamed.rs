@@ -23,11 +23,11 @@ use astracer_recording::stem::stem;
 use astracer_tuner::Stop;
 
 use super::merged::{self, Form, Line, Printer};
-use super::{Aim, Order};
+use super::{Aim, Order, report};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{Input, utc};
-use crate::output::{self, escaped};
+use crate::load::Input;
+use crate::output;
 
 /// The host of logs that state none.
 const LOCAL: &str = "local";
@@ -82,21 +82,7 @@ pub(super) fn run(
 fn told(args: &Order, paths: &[PathBuf], merged: &Merged, count: u64) -> Result<(), Failure> {
     let input = Input::of_events(paths, &[], &merged.files, &[], &merged.problems, &merged.skipped);
     input.warn();
-    for steps in &merged.steps {
-        let (place, number) =
-            (escaped(&steps.first.to_string()).into_owned(), output::plural(steps.count, "record"));
-        output::note(&match steps.is_sorted {
-            true => format!(
-                "note: {} is sorted, because several processes wrote it or its times step back often (first at {place})",
-                escaped(&steps.first.file)
-            ),
-            false => format!(
-                "warning: {place}: the time {} is out of order beside {} ({number} such); the line keeps its place",
-                utc(steps.time),
-                utc(steps.neighbour)
-            ),
-        });
-    }
+    merged.steps.iter().for_each(|steps| output::note(&report::steps(steps)));
     match merged.failed.first() {
         Some(failed) => Err(Failure::Job(failed.clone())),
         None if count == 0 && !args.merge.is_filter() => Err(merged::nothing()),
