@@ -31,7 +31,7 @@ use crate::baggage_attributes::BaggageAttributes;
 use crate::decider::Decider;
 use crate::housekeeping::Housekeeping;
 use crate::ids::Ids;
-use crate::observer::Observer;
+use crate::observer::{Observer, Observing};
 #[cfg(feature = "parameters")]
 use crate::polling::Poller;
 use crate::reports::Reports;
@@ -83,7 +83,7 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     table: Table,
     contexts: Contexts,
-    observer: Option<Arc<dyn Observer>>,
+    observing: Option<Observing>,
     /// There is an observer, or members of baggage become attributes.
     is_followed: bool,
 }
@@ -183,12 +183,18 @@ impl Drop for Shared {
 impl Core {
     /// Makes a layer's state for one registry, or for a subscriber, whose table makes the span ids.
     pub(crate) fn new(shared: Arc<Shared>, makes_ids: bool) -> Arc<Self> {
+        let number = Number::new();
+        let observing = shared.observer.clone().map(|observer| Observing {
+            observer,
+            layer: number.get(),
+            clock: shared.decider.clock.clone(),
+        });
         let core = Arc::new(Core {
-            number: Number::new(),
+            number,
             table: Table::new(shared.budget.clone(), makes_ids),
             contexts: Contexts::new(shared.settings.context),
-            observer: shared.observer.clone(),
-            is_followed: shared.observer.is_some() || shared.baggage_attributes.is_some(),
+            is_followed: observing.is_some() || shared.baggage_attributes.is_some(),
+            observing,
             shared,
         });
         core.number.register(Arc::downgrade(&core) as Weak<dyn Owner>);

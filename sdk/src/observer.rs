@@ -5,6 +5,7 @@
 //! observer the numbers are neither written nor read.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::{Context, SpanId, TraceId};
@@ -90,50 +91,63 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     fn event(&self, span: &ObservedSpan<'_>, event: &Event<'_>);
 }
 
+/// The observer of a layer.
+#[derive(Debug)]
+pub(crate) struct Observing {
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) layer: u64,
+    pub(crate) clock: Clock,
+}
+
 /// A span that is reported to an [`Observer`].
 pub struct ObservedSpan<'a> {
-    pub(crate) layer: u64,
-    pub(crate) clock: &'a Clock,
+    pub(crate) by: &'a Observing,
     pub(crate) entry: &'a Entry,
     pub(crate) flow: u32,
-    pub(crate) trace_id: TraceId,
     /// 0: the clock has not been read.
     pub(crate) time: Ticks,
 }
 
 impl ObservedSpan<'_> {
     /// The number of its flow; 0 for a root that has none yet.
+    #[inline]
     pub fn flow(&self) -> u32 {
         self.flow
     }
 
     /// Identifies the span among those that are open in this process.
+    #[inline]
     pub fn key(&self) -> (u64, u64) {
-        (self.layer, self.entry.id())
+        (self.by.layer, self.entry.id())
     }
 
     /// The callsite.
+    #[inline]
     pub fn metadata(&self) -> &'static Metadata<'static> {
         self.entry.metadata().unwrap_or(&crate::table::UNRECORDED)
     }
 
     /// Whether it is a local root.
+    #[inline]
     pub fn is_root(&self) -> bool {
         self.entry.has(ROOT)
     }
 
     /// Whether its trace is recorded: it is kept, or may be kept late. False during
     /// [`Observer::root`].
+    #[inline]
     pub fn is_recorded(&self) -> bool {
         matches!(self.entry.phase(), Phase::Waiting | Phase::Recorded)
     }
 
     /// The trace's id. Spans below a dropped root have one too.
+    #[inline]
     pub fn trace_id(&self) -> TraceId {
-        self.trace_id
+        self.entry.trace_id()
     }
 
     /// The span's id; below a dropped root, that root's.
+    #[inline]
     pub fn span_id(&self) -> SpanId {
         self.entry.span_id()
     }
@@ -141,8 +155,9 @@ impl ObservedSpan<'_> {
     /// The time of the call, since the clock of [`Observer::start`] was made. Reads the clock
     /// unless the layer has read it for this call anyway. The clock may step back.
     pub fn now(&self) -> Duration {
-        let time = if self.time == 0 { self.clock.ticks() } else { self.time };
-        Duration::from_nanos(self.clock.since_origin(time).get())
+        let clock = &self.by.clock;
+        let time = if self.time == 0 { clock.ticks() } else { self.time };
+        Duration::from_nanos(clock.since_origin(time).get())
     }
 }
 

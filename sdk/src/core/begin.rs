@@ -92,7 +92,6 @@ impl Core {
         self.begin_child_alone(attributes, id, parent, flag)
     }
 
-    #[cold]
     #[inline(never)]
     fn begin_followed_child(
         &self,
@@ -103,7 +102,9 @@ impl Core {
     ) -> &Entry {
         let entry = self.begin_child_alone(attributes, id, parent, flag);
         if entry.refusal().is_none() {
-            self.add_members_of_child(attributes, entry, parent);
+            if self.adds_members() {
+                self.add_members_of_child(attributes, entry, parent);
+            }
             self.observe_begin(entry, parent);
         }
         entry

@@ -35,7 +35,6 @@ impl Core {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn enter_observed(&self, id: &Id, entry: &Entry, phase: Phase) {
         let now = match phase {
@@ -127,7 +126,6 @@ impl Core {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn exit_observed(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
         self.exit_as::<true>(id, let_go);
@@ -146,7 +144,6 @@ impl Core {
         // may trace or panic. It is also dropped if a filter panics while it is notified of a
         // span's end.
         let _guard = ManuallyDrop::into_inner(left.guard);
-        let mut now = 0;
         if left.inside.is_dropped {
             let refused = stack::take_refused();
             if refused != 0 {
@@ -156,18 +153,21 @@ impl Core {
                 // The root may be the span itself, which is no longer on the stack.
                 self.leave_dropped(self.find(id).or_else(|| self.find_id(left.inside.entry)));
             }
+            if OBSERVED && let Some(entry) = self.find(id) {
+                self.observe_exit(entry, 0);
+            }
         } else if let Some(entry) = self.find(id) {
             if std::thread::panicking() {
                 self.note_panic(entry);
             }
-            now = self.ticks();
+            let now = self.ticks();
             entry.set_last_exit(now);
             if self.settings().extras.inactivity {
                 entry.vacate(now);
             }
-        }
-        if OBSERVED {
-            self.observe_exit(id, now);
+            if OBSERVED {
+                self.observe_exit(entry, now);
+            }
         }
         if left.stock != 0 {
             let_go(left.inside.entry, left.stock);

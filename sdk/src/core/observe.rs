@@ -1,15 +1,17 @@
 //! Reports spans to the [`Observer`], and keeps the numbers of their flows.
 //!
 //! Without an observer each call is one predicted branch, and the numbers are neither read nor
-//! written. A free entry has none. What an observer needs is cold: otherwise every span would save
-//! registers for it.
+//! written. A free entry has none. The functions that begin, enter and exit a span test it first and
+//! have a twin for it: otherwise every span would save registers for calls that are not made.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use opentelemetry::{Context, TraceId};
 use tracing_core::Event;
-use tracing_core::span::Id;
 
 use super::Core;
-use crate::observer::{ObservedSpan, Observer};
+use crate::observer::{ObservedSpan, Observer, Observing};
 use crate::stack;
 use crate::table::Entry;
 use astracer_spans::clock::Ticks;
@@ -23,36 +25,48 @@ impl Core {
     where
         T: Copy,
     {
-        let Some(observer) = self.observer.as_deref() else { return panicked };
-        let count = |_: &_| {
-            self.shared.observer_panics.fetch_add(1, Ordering::Relaxed);
-            panicked
-        };
-        caught(|| call(observer), count)
+        let Some(Observing { observer, .. }) = &self.observing else { return panicked };
+        // Not by `caught` alone, whose handling of panics would be inlined into every call.
+        match catch_unwind(AssertUnwindSafe(|| call(&**observer))) {
+            Ok(result) => result,
+            Err(payload) => {
+                self.count_observer_panic(payload);
+                panicked
+            }
+        }
+    }
+
+    #[cold]
+    fn count_observer_panic(&self, payload: Box<dyn Any + Send>) {
+        self.shared.observer_panics.fetch_add(1, Ordering::Relaxed);
+        // Dropping the payload may panic too.
+        caught(|| drop(payload), |_| ());
     }
 
     #[inline]
     pub(super) fn is_observed(&self) -> bool {
-        self.observer.is_some()
+        self.observing.is_some()
     }
 
+    /// Calls the observer about a span.
     #[inline]
-    fn seen<'a>(&'a self, entry: &'a Entry, flow: u32, time: Ticks) -> ObservedSpan<'a> {
-        ObservedSpan {
-            layer: self.number(),
-            clock: &self.shared.decider.clock,
-            entry,
-            flow,
-            trace_id: entry.trace_id(),
-            time,
-        }
+    fn report<T: Copy>(
+        &self,
+        (entry, flow, time): (&Entry, u32, Ticks),
+        panicked: T,
+        call: impl FnOnce(&dyn Observer, &ObservedSpan<'_>) -> T,
+    ) -> T {
+        let Some(by) = &self.observing else { return panicked };
+        let span = ObservedSpan { by, entry, flow, time };
+        self.call(panicked, |observer| call(observer, &span))
     }
 
     /// Gives a claimed root its number. Returns the number that it has left, to be released without
     /// the claim: a child that gets another parent is in the flow in which it began.
     pub(super) fn observe_root(&self, entry: &Entry, trace_id: TraceId, base: Option<&Context>) -> u32 {
-        let span = ObservedSpan { trace_id, ..self.seen(entry, 0, entry.began()) };
-        entry.replace_flow(self.call(0, |observer| observer.root(&span, base)))
+        entry.set_trace_id(trace_id);
+        let span = (entry, 0, entry.began());
+        entry.replace_flow(self.report(span, 0, |observer, span| observer.root(span, base)))
     }
 
     #[inline]
@@ -63,8 +77,7 @@ impl Core {
     }
 
     /// Gives a span that begins the number of the span above it. No other thread knows its id yet.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub(super) fn observe_begin(&self, entry: &Entry, above: &Entry) {
         if !self.is_observed() {
             return;
@@ -72,8 +85,8 @@ impl Core {
         let flow = if above.refusal().is_some() { self.flow_here() } else { above.flow() };
         if flow != 0 {
             // 0 below a dropped root, where the clock is not read.
-            let span = self.seen(entry, flow, entry.began());
-            entry.begin_flow(self.call(0, |observer| observer.begin(&span)));
+            let span = (entry, flow, entry.began());
+            entry.begin_flow(self.report(span, 0, |observer, span| observer.begin(span)));
         }
     }
 
@@ -86,11 +99,11 @@ impl Core {
         stack::find_entry(self.number(), flow).unwrap_or(0)
     }
 
+    #[inline]
     pub(super) fn observe_enter(&self, entry: &Entry, time: Ticks) {
         let mut flow = entry.flow();
         while flow != 0 {
-            let span = self.seen(entry, flow, time);
-            let own = self.call(flow, |observer| observer.enter(&span));
+            let own = self.report((entry, flow, time), flow, |observer, span| observer.enter(span));
             if own == flow {
                 return;
             }
@@ -104,12 +117,11 @@ impl Core {
         }
     }
 
-    pub(super) fn observe_exit(&self, id: &Id, time: Ticks) {
-        let Some(entry) = self.find(id) else { return };
+    #[inline]
+    pub(super) fn observe_exit(&self, entry: &Entry, time: Ticks) {
         let flow = entry.flow();
         if flow != 0 {
-            let span = self.seen(entry, flow, time);
-            self.call((), |observer| observer.exit(&span));
+            self.report((entry, flow, time), (), |observer, span| observer.exit(span));
         }
     }
 
@@ -120,13 +132,11 @@ impl Core {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn observe_end(&self, entry: &Entry) {
         let flow = entry.take_flow();
         if flow != 0 {
-            let span = self.seen(entry, flow, 0);
-            self.call((), |observer| observer.end(&span));
+            self.report((entry, flow, 0), (), |observer, span| observer.end(span));
         }
     }
 
@@ -146,13 +156,11 @@ impl Core {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn observe_event(&self, entry: &Entry, event: &Event<'_>, time: Ticks) {
         let flow = entry.flow();
         if flow != 0 {
-            let span = self.seen(entry, flow, time);
-            self.call((), |observer| observer.event(&span, event));
+            self.report((entry, flow, time), (), |observer, span| observer.event(span, event));
         }
     }
 }

@@ -271,7 +271,6 @@ impl Core {
         self.settle_unobserved(claim, facts, outcome);
     }
 
-    #[cold]
     #[inline(never)]
     fn settle_observed(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
         let left = self.observe_root(claim.entry(), facts.trace_id, facts.base);

@@ -3,6 +3,8 @@
 //! Reading it is an Acquire load, and writing it a Release: a thread that enters the span sees what
 //! the observer stored under the number.
 
+use opentelemetry::TraceId;
+
 use super::Entry;
 use astracer_spans::sync::Ordering;
 
@@ -31,6 +33,12 @@ impl Entry {
         let flow = self.flow.load(Ordering::Acquire);
         self.flow.store(0, Ordering::Relaxed);
         flow
+    }
+
+    /// Sets the trace id of a root that this thread has claimed, for the observer, before it is
+    /// decided with the same.
+    pub(crate) fn set_trace_id(&self, trace_id: TraceId) {
+        self.trace_id.set(trace_id);
     }
 
     /// Sets the number of a root that this thread has claimed, and returns the one before.
