@@ -1,8 +1,8 @@
 //! Reports spans to the [`Observer`], and keeps the numbers of their flows.
 //!
 //! Without an observer each call is one predicted branch, and the numbers are neither read nor
-//! written. A free entry has none. The functions that begin, enter and exit a span test it first and
-//! have a twin for it: otherwise every span would save registers for calls that are not made.
+//! written. A free entry has none. The functions that begin, enter and exit a span test it first
+//! and have a twin for it: otherwise every span would save registers for calls that are not made.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
