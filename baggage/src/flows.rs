@@ -9,7 +9,7 @@
 //! | | |
 //! |---|---|
 //! | a local root | takes the current flow if that has no root of another trace, else its own |
-//! | a child | its parent's; the current one if that branched off from its parent's |
+//! | a child | its parent's; the current one if that branched off from its parent's, or is that of a wrapper |
 //! | entered where its flow is current, or one that branched off from it | no change |
 //! | the span at which its flow began | its flow becomes current |
 //! | any other span | an unmarked fork: a copy of its flow begins there |
@@ -36,9 +36,12 @@ use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::thread::LocalKey;
 use std::time::UNIX_EPOCH;
 
 use astracer_sdk::Clock;
+use tracing::Span;
+use tracing::span::Entered;
 
 pub use self::branch::{Done, branch_fn};
 pub use self::fork::Fork;
@@ -81,6 +84,9 @@ static OWNERS: RwLock<Option<HashMap<u32, Weak<Inner>>>> = RwLock::new(None);
 thread_local! {
     /// Handlers are not called for what handlers do.
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+    /// A wrapper enters the span that it carries. Its flow stays current, also where the span is of
+    /// another request, such as a worker's that handles a message.
+    static IN_WRAPPER: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Default for Flows {
@@ -512,12 +518,21 @@ impl Inner {
 
 /// Runs handlers. What they do calls no handlers.
 fn handling<R>(f: impl FnOnce() -> R) -> R {
-    struct Reset(bool);
+    with_flag(&IN_HANDLER, f)
+}
+
+/// Enters the span that a wrapper carries.
+fn enter_carried(span: &Span) -> Entered<'_> {
+    with_flag(&IN_WRAPPER, || span.enter())
+}
+
+fn with_flag<R>(flag: &'static LocalKey<Cell<bool>>, f: impl FnOnce() -> R) -> R {
+    struct Reset(&'static LocalKey<Cell<bool>>, bool);
     impl Drop for Reset {
         fn drop(&mut self) {
-            IN_HANDLER.set(self.0);
+            self.0.set(self.1);
         }
     }
-    let _reset = Reset(IN_HANDLER.replace(true));
+    let _reset = Reset(flag, flag.replace(true));
     f()
 }

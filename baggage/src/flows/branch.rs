@@ -5,7 +5,7 @@ use std::fmt;
 use tracing::Span;
 
 use super::stats::Counts;
-use super::{FlowRef, Inside};
+use super::{FlowRef, Inside, enter_carried};
 
 /// A branch until it is joined, detached or dropped.
 pub(super) struct Branch {
@@ -139,8 +139,8 @@ pub fn branch_fn<R>(work: impl FnOnce() -> R) -> impl FnOnce() -> Done<R> {
     move || {
         let value = {
             let _inside = branch.enter();
-            // The closure's values are dropped in its flow, too.
-            span.in_scope(work)
+            let _entered = enter_carried(&span);
+            work()
         };
         Done { value, branch }
     }

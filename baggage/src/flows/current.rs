@@ -31,6 +31,11 @@ impl Current {
     pub(super) fn new(owner: u32, number: u32, id: u64, key: Key) -> Self {
         Current { owner, number, id, around: 0, key, depth: 1 }
     }
+
+    /// Whether it is current because of a wrapper, and not of a span.
+    pub(super) fn is_wrapped(&self) -> bool {
+        self.key.0 == WRAPPER
+    }
 }
 
 thread_local! {

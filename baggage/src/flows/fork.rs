@@ -5,6 +5,7 @@ use std::fmt;
 use tracing::Span;
 
 use super::branch::Branch;
+use super::enter_carried;
 
 /// A place at which a flow forks into closures that run on any threads.
 ///
@@ -39,7 +40,8 @@ impl Fork {
         let result = {
             // If there are too many flows, the closures share the fork's.
             let _inside = branch.enter().or_else(|| Some(flow.enter()));
-            self.span.in_scope(work)
+            let _entered = enter_carried(&self.span);
+            work()
         };
         branch.join_into(flow);
         result

@@ -9,6 +9,7 @@ use pin_project_lite::pin_project;
 use tracing::Span;
 
 use super::branch::{Branch, Done};
+use super::enter_carried;
 use super::joined::{Join, Joined};
 
 /// Methods of futures that fork or join the flow of a request.
@@ -50,7 +51,7 @@ pin_project! {
             let mut this = this.project();
             if this.inner.is_some() {
                 let _inside = this.branch.as_ref().and_then(Branch::enter);
-                let _entered = this.span.enter();
+                let _entered = enter_carried(this.span);
                 this.inner.set(None);
             }
         }
@@ -64,7 +65,7 @@ impl<F: Future> Future for Branched<F> {
         let mut this = self.project();
         let value = {
             let _inside = this.branch.as_ref().and_then(Branch::enter);
-            let _entered = this.span.enter();
+            let _entered = enter_carried(this.span);
             let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Pending };
             let Poll::Ready(value) = inner.poll(context) else { return Poll::Pending };
             this.inner.set(None);

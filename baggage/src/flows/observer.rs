@@ -8,7 +8,7 @@ use tracing::Metadata;
 use super::current::{self, Current};
 use super::slots::{Slot, UNCONFIRMED};
 use super::stats::Counts;
-use super::{Flows, Inner};
+use super::{Flows, IN_WRAPPER, Inner};
 use crate::application::Place;
 
 impl Observer for Flows {
@@ -141,7 +141,9 @@ impl Inner {
         let own = self.resolve(flow);
         match self.current(current) {
             0 => own,
-            here if here != own && self.is_below(here, own) => here,
+            // The parent is probably around the wrapper, such as that of a worker which handles a
+            // message of another request.
+            here if current.is_wrapped() || self.is_below(here, own) => here,
             _ => own,
         }
     }
@@ -154,7 +156,7 @@ impl Inner {
         let mut number = self.resolve(flow);
         let Some(slot) = self.slot(number) else { return flow };
         let here = self.current(before);
-        if here == number || here != 0 && self.is_below(here, number) {
+        if here == number || here != 0 && (IN_WRAPPER.get() || self.is_below(here, number)) {
             current::enter_again(key);
             return flow;
         }

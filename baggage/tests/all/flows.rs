@@ -418,6 +418,41 @@ fn a_root_takes_the_flow_of_an_adopted_message() {
     service.check_sums();
 }
 
+/// A worker with a span of its own adopts a message, and forks there: the spans around it are the
+/// worker's, and the flow is the message's.
+#[test]
+fn branches_of_an_adopted_message_are_in_its_flow() {
+    let service = service();
+    let notes = &service.notes;
+    service.world.inside(|| {
+        let message = info_span!("sender").in_scope(|| {
+            notes.add("sender");
+            Packed::new(())
+        });
+        info_span!("worker").in_scope(|| {
+            notes.add("worker");
+            let own = info_span!("loop").entered();
+            message.adopt_fn(|()| {
+                info_span!("handle").in_scope(|| assert_eq!(notes.seen(), ["sender"]));
+                branch_fn(|| {
+                    info_span!("branch").in_scope(|| notes.add("branch"));
+                    notes.add("closure");
+                })()
+                .join();
+                now(async { info_span!("future").in_scope(|| notes.add("future")) }.branch()).join();
+                let fork = Fork::here();
+                elsewhere(&service, || fork.run(|| info_span!("fork").in_scope(|| notes.add("fork"))));
+                fork.join();
+                assert_eq!(notes.seen(), ["branch", "closure", "fork", "future", "sender"]);
+            });
+            drop(own);
+            assert_eq!(notes.seen(), ["worker"]);
+        });
+    });
+    assert_eq!(service.unmarked(), []);
+    service.check_sums();
+}
+
 /// That root may be entered anywhere, as one at which a flow began.
 #[test]
 fn a_root_that_took_a_messages_flow_is_its_origin() {

@@ -16,6 +16,7 @@ mod goldens;
 mod handlers;
 mod hostile;
 mod model;
+mod programs;
 mod service;
 mod typed;
 mod wire;
