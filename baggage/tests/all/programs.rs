@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use astracer_baggage::{BranchExt as _, Done, Fork, Packed, branch_fn, flow};
 use astracer_testing::{SplitMix, number, size};
@@ -149,7 +151,7 @@ fn random_programs_see_what_happened_before() {
                 results: Vec::new(),
                 messages: Vec::new(),
                 steps: Vec::new(),
-                steps_max: 3 + seed as usize / 20,
+                steps_max: 3 + (seed as usize / 20).min(60),
             };
             info_span!("root").in_scope(|| run.steps(&mut Line { has_root: true, ..Line::default() }, 0));
             (results, messages) = (run.results, run.messages);
@@ -158,4 +160,59 @@ fn random_programs_see_what_happened_before() {
         assert_eq!(service.unmarked(), [], "seed {seed}");
         service.check_sums();
     }
+}
+
+/// Threads that exchange messages and results at once: every flow ends, and each branch is counted
+/// once. Notes that a thread has merged are never lost.
+#[test]
+fn threads_exchange_flows() {
+    let service = service();
+    let messages = Mutex::new(Vec::<(Packed<()>, String)>::new());
+    let results = Mutex::new(Vec::<Done<()>>::new());
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (service, messages, results) = (&service, &messages, &results);
+            let stay = service.stay();
+            scope.spawn(move || {
+                stay();
+                let mut random = SplitMix::new(number);
+                for round in 0..size(300, 30_000) {
+                    let root = info_span!("root");
+                    let _root = root.enter();
+                    let note = format!("{number}-{round}");
+                    service.notes.add(&note);
+                    match random.below(5) {
+                        0 => messages.lock().unwrap().push((Packed::new(()), note.clone())),
+                        1 => results.lock().unwrap().push(branch_fn(|| service.notes.add("branch"))()),
+                        2 => {
+                            let message = messages.lock().unwrap().pop();
+                            if let Some((message, theirs)) = message {
+                                message.merge();
+                                assert!(service.notes.seen().contains(&theirs));
+                            }
+                        }
+                        3 => {
+                            let message = messages.lock().unwrap().pop();
+                            if let Some((message, theirs)) = message {
+                                message.adopt_fn(|()| {
+                                    info_span!("handle").in_scope(|| {
+                                        assert!(service.notes.seen().contains(&theirs));
+                                        results.lock().unwrap().push(branch_fn(|| ())());
+                                    });
+                                });
+                            }
+                        }
+                        _ => {
+                            let result = results.lock().unwrap().pop();
+                            result.map(Done::join);
+                        }
+                    }
+                    assert!(service.notes.seen().contains(&note));
+                }
+            });
+        }
+    });
+    drop((messages.into_inner(), results.into_inner()));
+    assert_eq!(service.unmarked(), []);
+    service.check_sums();
 }
