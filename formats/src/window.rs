@@ -12,6 +12,7 @@ pub(super) struct Window<'r> {
     line: u64,
     before: Option<u8>,
     ended: bool,
+    is_idle: bool,
     error: Option<io::Error>,
 }
 
@@ -27,6 +28,7 @@ impl<'r> Window<'r> {
             line: 1,
             before: None,
             ended: false,
+            is_idle: false,
             error: None,
         }
     }
@@ -55,8 +57,15 @@ impl<'r> Window<'r> {
         self.start += count;
     }
 
-    /// Reads more bytes after those in memory; returns false at the end of the stream.
+    /// True if a file that is being written had nothing more when it was asked last.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+
+    /// Reads more bytes after those in memory; returns false at the end of the stream, and while a
+    /// file that is being written has nothing more.
     pub(super) fn more(&mut self) -> bool {
+        self.is_idle = false;
         if self.ended {
             return false;
         }
@@ -77,6 +86,7 @@ impl<'r> Window<'r> {
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_idle = true,
                 Err(error) => {
                     self.error = Some(error);
                     self.ended = true;

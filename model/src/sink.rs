@@ -35,6 +35,9 @@ pub trait Sink {
         let _ = (event, record);
     }
 
+    /// Announces that the input, which is still being written, has nothing more for now.
+    fn idle(&mut self) {}
+
     /// Counts a part of an event file that makes no event, by its reason.
     fn left_out(&mut self, reason: &'static str, place: &Place) {
         let _ = (reason, place);

@@ -14,9 +14,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
+use crate::sets;
 use crate::source::{self, LogFileSummary, Options, Summary};
 use crate::trend::{Steps, Trend, is_step, trend};
 use astracer_model::log::LogRecord;
@@ -32,6 +34,11 @@ const WINDOWS: usize = 64 << 10;
 const WINDOW_MAX: usize = 2_048;
 /// Batches that wait for the merger, of each stream.
 const BATCHES_MAX: usize = 2;
+/// The time after which a followed stream without records is idle.
+const IDLE_AFTER: Duration = Duration::from_millis(400);
+/// The time between two looks at streams that are all idle.
+const LOOK_EACH: Duration = Duration::from_millis(50);
+
 /// The files of one log, oldest first.
 #[derive(Clone, Debug)]
 pub struct Stream {
@@ -77,12 +84,14 @@ struct Timed<T> {
 type Batch<T> = Vec<(u64, Kept<T>)>;
 
 /// Reads all streams, makes an item of each record that `make` keeps, with the number of its
-/// stream, and passes the items to `out` by time until it returns false.
+/// stream, and passes the items to `out` by time until it returns false. With
+/// [`Options::follow`] it never ends by itself: the newest file of each stream is waited for, and
+/// `None` is passed while there is nothing more.
 pub fn merge<T: Send>(
     streams: &[Stream],
     options: &Options,
     make: &(impl Fn(usize, &LogRecord<'_>, Record<'_>) -> Option<Kept<T>> + Sync),
-    mut out: impl FnMut(Kept<T>) -> bool,
+    mut out: impl FnMut(Option<Kept<T>>) -> bool,
 ) -> Merged {
     let window = (WINDOWS / streams.len().max(1)).clamp(16, WINDOW_MAX);
     thread::scope(|scope| {
@@ -94,20 +103,30 @@ pub fn merge<T: Send>(
                 read(stream, options, Feed::new(&make, sender, window))
             };
             readers.push(scope.spawn(feed));
-            queues.push(Queue { batches, current: VecDeque::new() });
+            queues.push(Queue { batches, current: VecDeque::new(), state: State::Busy });
         }
         let mut heads: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-        heads.extend(
-            queues.iter_mut().enumerate().filter_map(|(number, queue)| Some(Reverse((queue.key()?, number)))),
-        );
-        while let Some(Reverse((_, number))) = heads.pop() {
+        let mut waiting: Vec<usize> = (0..queues.len()).collect();
+        loop {
+            waiting.retain(|&number| {
+                let queue = &mut queues[number];
+                heads.extend(queue.key(options.follow).map(|key| Reverse((key, number))));
+                queue.current.is_empty() && queue.state != State::Ended
+            });
+            let Some(Reverse((_, number))) = heads.pop() else {
+                if waiting.is_empty() || !out(None) {
+                    break;
+                }
+                thread::sleep(LOOK_EACH);
+                continue;
+            };
             let queue = &mut queues[number];
             if let Some((_, kept)) = queue.current.pop_front()
-                && !out(kept)
+                && !out(Some(kept))
             {
                 break;
             }
-            heads.extend(queue.key().map(|key| Reverse((key, number))));
+            waiting.push(number);
         }
         // Readers that still send see that nobody receives.
         drop(queues);
@@ -137,13 +156,39 @@ pub fn merge<T: Send>(
 struct Queue<T> {
     batches: Receiver<Batch<T>>,
     current: VecDeque<(u64, Kept<T>)>,
+    state: State,
+}
+
+/// The state of a stream whose batches are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Busy,
+    /// It is followed, and nothing came for a while, so the others do not wait for it.
+    Idle,
+    Ended,
 }
 
 impl<T> Queue<T> {
-    /// The time that orders the next record; waits for it. `None` at the end.
-    fn key(&mut self) -> Option<u64> {
-        while self.current.is_empty() {
-            self.current = self.batches.recv().ok()?.into();
+    /// The time that orders the next record; waits for it, unless the stream is idle. `None` at the
+    /// end too.
+    fn key(&mut self, follow: bool) -> Option<u64> {
+        while self.current.is_empty() && self.state != State::Ended {
+            let next = match (follow, self.state) {
+                (true, State::Idle) => self.batches.try_recv().map_err(|error| error == TryRecvError::Empty),
+                (true, _) => {
+                    let next = self.batches.recv_timeout(IDLE_AFTER);
+                    next.map_err(|error| error == RecvTimeoutError::Timeout)
+                }
+                (false, _) => self.batches.recv().map_err(|_| false),
+            };
+            match next {
+                Ok(batch) => (self.current, self.state) = (batch.into(), State::Busy),
+                Err(true) => {
+                    self.state = State::Idle;
+                    return None;
+                }
+                Err(false) => self.state = State::Ended,
+            }
         }
         self.current.front().map(|&(key, _)| key)
     }
@@ -163,11 +208,13 @@ where
     M: Fn(&LogRecord<'_>, Record<'_>) -> Option<Kept<T>>,
 {
     let (mut files, mut failed) = (Vec::new(), Vec::new());
-    for path in &stream.files {
+    for (at, path) in (1..).zip(&stream.files) {
         if feed.is_over {
             break;
         }
-        match source::read(path, options, &mut feed) {
+        let is_newest = at == stream.files.len() && !sets::is_packed(&path.to_string_lossy());
+        let options = Options { follow: options.follow && is_newest, ..options.clone() };
+        match source::read(path, &options, &mut feed) {
             Ok(Summary { log_files, .. }) => files.extend(log_files),
             Err(error) if error.is_unrecognised() => {}
             Err(error) => failed.push(error.to_string()),
@@ -296,6 +343,10 @@ where
         if self.window.len() >= 2 * self.window_max {
             self.send(self.window_max);
         }
+    }
+
+    fn idle(&mut self) {
+        self.send(0);
     }
 
     fn problem(&mut self, problem: Problem) {

@@ -22,10 +22,17 @@ pub enum Age {
 /// The digits of the largest number of a rotated file.
 const NUMBER_DIGITS: usize = 4;
 
+const PACKED: [&str; 3] = [".gz", ".xz", ".zst"];
+
+/// True for the name of a compressed file, which nobody writes to any more.
+pub fn is_packed(name: &str) -> bool {
+    PACKED.into_iter().any(|end| name.ends_with(end))
+}
+
 /// The name of a file's set, and the file's age.
 pub fn of(name: &str) -> (String, Age) {
     let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
-    let plain = [".gz", ".xz", ".zst"].into_iter().find_map(|end| file.strip_suffix(end)).unwrap_or(file);
+    let plain = PACKED.into_iter().find_map(|end| file.strip_suffix(end)).unwrap_or(file);
     let (set, age) = aged(plain).unwrap_or_else(|| (plain.to_owned(), Age::Newest));
     (if folder.is_empty() && !name.starts_with('/') { set } else { format!("{folder}/{set}") }, age)
 }

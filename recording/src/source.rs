@@ -32,10 +32,12 @@ mod label;
 mod meter;
 mod patient;
 mod peek;
+mod tail;
 mod unpack;
 mod walk;
 
 use patient::Patient;
+use tail::Tail;
 use unpack::{Refusal, Unpack};
 use walk::{Found, Walk};
 
@@ -73,6 +75,8 @@ pub struct Options {
     pub logs: astracer_formats::logs::Options,
     /// Bounds on resources.
     pub limits: Limits,
+    /// Wait at the end of a plain file of log lines for what is written to it.
+    pub follow: bool,
 }
 
 /// A summary of the files that were read.
@@ -190,6 +194,11 @@ fn read_unless(
     }
     let walk = Walk::new(path).map_err(unreadable)?;
     if let Some(lone) = walk.lone_file() {
+        if options.follow && lone.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            let tail = Box::new(Tail::open(lone).map_err(unreadable)?);
+            unpack.input(tail, &label::of_path(lone), changed(lone));
+            return finish(unpack, path);
+        }
         let stop = stop.filter(|_| lone.metadata().is_ok_and(|metadata| !metadata.is_file()));
         let input: Box<dyn Read> = match stop {
             Some(stop) => {

@@ -227,3 +227,31 @@ fn colours_are_for_terminals_and_may_be_refused() {
     assert!(!red(run(&[])) && red(run(&[("CLICOLOR_FORCE", "1")])));
     assert!(!red(run(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")])));
 }
+
+/// Records are printed while they are written, also after the file was shortened.
+#[cfg(unix)]
+#[test]
+fn logs_are_followed_until_a_signal() {
+    use std::io::{BufRead as _, Write as _};
+    let folder = Folder::new("merged-follow");
+    let (a, b) = (folder.file("a.log", "2026-05-14 09:00:00.000 INFO a: one\n"), folder.file("b.log", ""));
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["order", &a, "--merged", "--follow"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = std::io::BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut next = || lines.next().expect("a line").expect("UTF-8");
+    assert!(next().ends_with("INFO a: one"));
+    let mut log = fs::File::options().append(true).open(&a).expect("the log");
+    // Half of a line is not printed.
+    log.write_all(b"2026-05-14 09:00:01.000 INFO a: t").expect("written");
+    log.write_all(b"wo\n").expect("written");
+    assert!(next().ends_with("INFO a: two"));
+    fs::write(&a, "2026-05-14 09:00:02.000 INFO a: 3\n").expect("written");
+    assert!(next().ends_with("INFO a: 3"));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill is there").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    failure(&run(&["order", &a, &b, "--merged", "--follow", "--strict"]), 2, &["--follow takes logs alone"]);
+}

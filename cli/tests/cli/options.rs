@@ -267,6 +267,7 @@ const FLAGS: &[&str] = &[
     "--no-remote-returns",
     "--logs",
     "--merged",
+    "--follow",
     "--raw-times",
     "--drop-cycles",
 ];

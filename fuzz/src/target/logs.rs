@@ -17,7 +17,14 @@ const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };
 
 pub(super) fn check_lines(data: &[u8]) {
     let options = logs::Options::default();
-    let Some(format) = logs::detect(data, &options) else { return };
+    let Some(format) = logs::detect(data, &options) else {
+        assert!(logs::refusal(data).contains("a layout to begin with: '"));
+        return;
+    };
+    // Times in letters of strftime, which the scanner does not know.
+    let layouts = vec!["%.1p %j/%Y %H%M%S: %m".parse().expect("a layout")];
+    let given = logs::Options { layouts, ..logs::Options::default() };
+    logs::read(format, &mut &*data, &"input".into(), &LIMITS, &given, &mut Nothing);
     // Such text is converted while it is read, and places are those of the converted text.
     if data.starts_with(&[0xff, 0xfe]) || data.starts_with(&[0xfe, 0xff]) {
         logs::read(format, &mut &*data, &"input".into(), &LIMITS, &options, &mut Nothing);

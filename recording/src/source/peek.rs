@@ -16,6 +16,8 @@ pub(super) struct Peek<'r> {
     end: usize,
     pending: Option<io::Error>,
     at_end: bool,
+    /// True if a file that is being written had nothing more when it was read last.
+    is_idle: bool,
     failed: bool,
     position: u64,
 }
@@ -23,7 +25,17 @@ pub(super) struct Peek<'r> {
 impl<'r> Peek<'r> {
     pub(super) fn new(inner: Box<dyn Read + 'r>) -> Self {
         let buffer = Vec::new();
-        Self { inner, buffer, start: 0, end: 0, pending: None, at_end: false, failed: false, position: 0 }
+        Self {
+            inner,
+            buffer,
+            start: 0,
+            end: 0,
+            pending: None,
+            at_end: false,
+            is_idle: false,
+            failed: false,
+            position: 0,
+        }
     }
 
     /// The number of bytes read.
@@ -36,10 +48,13 @@ impl<'r> Peek<'r> {
         self.failed
     }
 
-    /// The next `len` bytes; fewer only if the stream ends or fails.
+    /// The next `len` bytes; fewer only if the stream ends or fails, or has no more for now.
     pub(super) fn peek(&mut self, len: usize) -> &[u8] {
         while self.end - self.start < len && !self.at_end {
             self.fill(len);
+            if self.is_idle {
+                break;
+            }
         }
         &self.buffer[self.start..self.end.min(self.start.saturating_add(len))]
     }
@@ -67,7 +82,9 @@ impl<'r> Peek<'r> {
         if self.buffer.len() < room {
             self.buffer.resize(room, 0);
         }
+        self.is_idle = false;
         match read_uninterrupted(&mut *self.inner, &mut self.buffer[self.end..]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_idle = true,
             Ok(0) => self.at_end = true,
             Ok(count) => self.end += count,
             Err(error) => {
@@ -101,6 +118,9 @@ impl BufRead for Peek<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.start == self.end && !self.at_end {
             self.fill(0);
+        }
+        if self.start == self.end && self.is_idle {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         if self.start == self.end
             && let Some(error) = self.take_error()
@@ -137,6 +157,7 @@ impl<'p, 'r> Quiet<'p, 'r> {
 impl Read for Quiet<'_, '_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self.inner.read(out) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             Err(error) => {
                 self.error = Some(error);
                 Ok(0)
@@ -150,6 +171,9 @@ impl BufRead for Quiet<'_, '_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         // Called twice, because a borrow returned from one arm would last through the other.
         if let Err(error) = self.inner.fill_buf() {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                return Err(error);
+            }
             self.error = Some(error);
         }
         self.inner.fill_buf()

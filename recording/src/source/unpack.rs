@@ -429,6 +429,10 @@ impl Sink for Tap<'_> {
         self.sink.left_out(reason, place);
     }
 
+    fn idle(&mut self) {
+        self.sink.idle();
+    }
+
     fn document(&mut self) {
         self.sink.document();
     }

@@ -84,6 +84,29 @@ fn records_are_joined_by_the_shape_of_ids() {
     }
 }
 
+/// Each layout states the trace, and all but one the span, under its own names and in its own form.
+#[test]
+fn records_of_usual_layouts_are_joined_by_their_ids() {
+    let spans = "TraceID,SpanID,ParentID,PodName,OperationName,StartTimeUnixNano,EndTimeUnixNano,Duration\n\
+                 5bc8fbbcbde5c0994164d8399f767c45,b0c11fdecb91ce37,root,shop-x-y,buy,1764288000000000000,1764288000011535020,\n";
+    let layouts = include_str!("../data/log_ids.txt").split("== ").skip(1);
+    let mut count = 0;
+    for (name, log) in layouts.filter_map(|layout| layout.split_once('\n')) {
+        let recording = read(&[("a.log", log), ("b.csv", spans)], logs());
+        assert_eq!(recording.logs().len(), 2, "{name}");
+        assert_eq!(recording.logs_stated(), Stated::default(), "{name}");
+        let trace = recording.traces().next().unwrap();
+        let has_span = trace.logs().filter(|log| log.span().is_some()).count();
+        assert_eq!(has_span, if name == "log4j-isoT" { 0 } else { 2 }, "{name}");
+        assert!(
+            trace.logs().any(|log| recording.log_example(log.event_symbol()).contains("order stored")),
+            "{name}"
+        );
+        count += 1;
+    }
+    assert_eq!(count, 22);
+}
+
 #[test]
 fn the_order_of_files_changes_nothing() {
     let lines = |recording: &Recording| -> Vec<_> {

@@ -60,6 +60,10 @@ pub(super) struct Merge {
     /// Print records up to this time.
     #[arg(long, value_name = "TIME", requires = "merged", value_parser = when)]
     until: Option<u64>,
+
+    /// Wait for what is written to the logs, until Ctrl-C.
+    #[arg(long, requires = "merged")]
+    pub(super) follow: bool,
 }
 
 /// The values of `--merged`.
@@ -125,7 +129,7 @@ impl Merge {
 
     /// True if any record may be left out.
     pub(super) fn is_filter(&self) -> bool {
-        let Self { merged: _, level, grep, trace, since, until } = self;
+        let Self { merged: _, level, grep, trace, since, until, follow: _ } = self;
         level.is_some() || grep.is_some() || trace.is_some() || since.is_some() || until.is_some()
     }
 }

@@ -56,8 +56,14 @@ pub(super) fn run(
         && !args.bounds.strict
         && [&args.out, &args.shiviz, &args.perfetto, &args.html].into_iter().all(Option::is_none)
         && !args.ask.is_any();
-    let Some(form) = args.merge.merged.filter(|_| is_plain) else { return Ok(false) };
-    let Some(streams) = streams(hosts, paths, options)? else { return Ok(false) };
+    let refused = || match args.merge.follow {
+        true => Err(Failure::Usage(
+            "--follow takes logs alone, without questions, selections, --strict and other outputs".to_owned(),
+        )),
+        false => Ok(false),
+    };
+    let Some(form) = args.merge.merged.filter(|_| is_plain) else { return refused() };
+    let Some(streams) = streams(hosts, paths, options)? else { return refused() };
     interrupt::answer_at_once(stop)?;
     let mut printer = Printer::new(form, Stamps::default()).map_err(|error| Failure::output(&error))?;
     let (mut above, mut failed, mut count) = (None, None, 0u64);
@@ -65,6 +71,10 @@ pub(super) fn run(
         item(args, form, &streams.streams[number].host, &streams, log, record)
     };
     let merged = merging::merge(&streams.streams, options, &make, |kept| {
+        let Some(kept) = kept else {
+            failed = printer.flush().err();
+            return failed.is_none();
+        };
         let Kept { writer, item: Item { time, host, process, severity, body } } = kept;
         let is_ordered = above.replace(writer).is_none_or(|above| above == writer);
         let line = Line { time, host: &host, process: &process, severity, body: &body };
@@ -191,5 +201,5 @@ fn item(
 /// The options of reading.
 pub(super) fn options(args: &Order) -> source::Options {
     let logs = logs::Options { clock_pattern: args.clock_pattern.clone(), ..args.logs.options() };
-    source::Options { logs, ..args.bounds.options() }
+    source::Options { logs, follow: args.merge.follow, ..args.bounds.options() }
 }

@@ -10,7 +10,7 @@ pub(super) const KNOWN: &[(&str, &str)] = &[
     ("zookeeper", "%d - %p [%t:%c@%L] - %m"),
     (
         "python",
-        "%d %p [%c] [%F:%L] [trace_id=%X{trace_id} span_id=%X{span_id} resource.service.name=%service \
+        "%d %p [%c] [%X{code}] [trace_id=%X{trace_id} span_id=%X{span_id} resource.service.name=%service \
          trace_sampled=%X{trace_sampled}] - %m",
     ),
     ("spring-boot", "%d %p [%service,%X{trace_id},%X{span_id}] %pid --- [%t] %c : %m"),

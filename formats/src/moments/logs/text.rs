@@ -122,7 +122,13 @@ impl Reader<'_> {
     fn record(&mut self, sink: &mut dyn Sink) -> bool {
         (self.place.byte, self.place.line) = self.window.place();
         let mut end = match self.line_end(0) {
-            Some(0) => return false,
+            Some(0) => {
+                let is_idle = self.window.is_idle();
+                if is_idle {
+                    sink.idle();
+                }
+                return is_idle;
+            }
             Some(end) => end,
             None => {
                 let detail = format!("record longer than {} bytes", self.maker.limits.record_bytes_max);
@@ -214,8 +220,10 @@ impl Reader<'_> {
             searched = bytes.len();
             let end = match found {
                 Some(end) => end,
-                None if searched > self.maker.limits.record_bytes_max || !self.window.more() => searched,
-                None => continue,
+                None if searched > self.maker.limits.record_bytes_max => searched,
+                // The rest of a line will be written.
+                None if self.window.more() || self.window.is_idle() && searched > from => continue,
+                None => searched,
             };
             return (end <= self.maker.limits.record_bytes_max).then_some(end);
         }
