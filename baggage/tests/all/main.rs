@@ -8,6 +8,7 @@
 
 mod applications;
 mod attributes;
+mod beside;
 mod bounds;
 mod constructs;
 mod container;
