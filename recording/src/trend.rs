@@ -2,7 +2,7 @@
 
 use astracer_model::problem::Place;
 
-/// One of this many records steps back in a log whose lines are in no order.
+/// One of this many records steps back, or is out of order, in a log whose lines are in no order.
 const UNSTEADY: usize = 20;
 /// A time that differs by more from its neighbours' is out of order, in nanoseconds.
 const STEP_NANOS: u64 = 1_000_000_000;
@@ -42,6 +42,11 @@ pub fn trend(times: &[u64]) -> Trend {
         return Trend::Unsteady;
     }
     let is_kept = longest_run(times);
+    // Blocks of several writers step back rarely, but no longest run holds them all.
+    let out = is_kept.iter().filter(|&&is| !is).count();
+    if out > UNSTEADY && out * UNSTEADY >= times.len() {
+        return Trend::Unsteady;
+    }
     let mut last = is_kept.iter().position(|&is| is).map_or(0, |at| times[at]);
     let own = |(&time, is_kept)| {
         if is_kept {
@@ -105,5 +110,7 @@ mod tests {
         assert_eq!(trend(&[30, 31, 2, 3]), Trend::Rising(vec![2, 2, 2, 3]));
         assert_eq!(trend(&[1, 66, 2, 4]), Trend::Rising(vec![1, 1, 2, 4]));
         assert_eq!(trend(&[5, 4, 3, 9]), Trend::Unsteady);
+        let blocks: Vec<u64> = (50..100).chain(0..50).collect();
+        assert_eq!(trend(&blocks), Trend::Unsteady);
     }
 }
