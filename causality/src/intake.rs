@@ -50,6 +50,7 @@ pub struct Intake<'i> {
     left_out: BTreeMap<&'static str, u64>,
     wants_logs: bool,
     keeps_writes: bool,
+    keeps_unwritten: bool,
 }
 
 /// A recording with the events of its threads.
@@ -110,6 +111,7 @@ impl<'i> Intake<'i> {
             left_out: BTreeMap::new(),
             wants_logs: true,
             keeps_writes: false,
+            keeps_unwritten: false,
         }
     }
 
@@ -124,6 +126,14 @@ impl<'i> Intake<'i> {
     #[must_use]
     pub fn with_writes(mut self) -> Self {
         self.keeps_writes = true;
+        self
+    }
+
+    /// Keeps the records of a traced log that no traced call wrote, ordered by their clock. Else
+    /// they are left out, because their process may not be the traced one.
+    #[must_use]
+    pub fn with_unwritten(mut self) -> Self {
+        self.keeps_unwritten = true;
         self
     }
 
@@ -167,7 +177,13 @@ impl<'i> Intake<'i> {
             })
             .collect();
         threads.rename_hosts(&mut events, |host| group_of(host).and_then(|group| hosts.get(group).cloned()));
-        let (mut joins, steps) = log_records(&mut events, &mut threads, &mut recording, &paths, &mut written);
+        let (mut joins, steps) = log_records(
+            (&mut events, &mut threads),
+            &mut recording,
+            &paths,
+            &mut written,
+            self.keeps_unwritten,
+        );
         let unread = events.rows.len();
         if self.keeps_writes {
             let mut files: Map<Symbol, u32> = Map::default();
@@ -266,11 +282,11 @@ impl<'i> Intake<'i> {
 /// Makes points of log records: of those that a traced call wrote, at the call, and of all others
 /// on their own threads.
 fn log_records(
-    events: &mut Points,
-    threads: &mut Threads,
+    (events, threads): (&mut Points, &mut Threads),
     recording: &mut Recording,
     paths: &Interner,
     written: &mut [Written],
+    keeps_unwritten: bool,
 ) -> (Joins, Vec<Steps>) {
     // The texts of records come first, because there are more of them.
     let calls = std::mem::replace(&mut events.texts, recording.take_log_texts());
@@ -307,7 +323,7 @@ fn log_records(
     }
     records.sort_by_key(|record| (record.file, record.line));
     add_times(&mut records);
-    let mut found = written::join(events, &mut records, written, paths);
+    let mut found = written::join(events, &mut records, written, paths, keeps_unwritten);
     let steps = settle_times(&mut records, &events.files);
     let set_of_file = sets_of(&events.files);
     found.traces = of_traces;

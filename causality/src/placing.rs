@@ -149,13 +149,12 @@ fn placed(
     span: SpanView<'_>,
 ) -> (u32, Placed) {
     let origin = span.origin();
-    let stem = stem(span.file());
     let service = span.service();
     let pid = recording.processes().name(origin.process);
     let find = |events: &Points, host: u32| {
         let of_pid = known.thread(events, host, None, pid);
         let process = of_pid.map(|thread| events.threads[thread as usize].process);
-        process.or_else(|| known.process(host, service)).or_else(|| known.process(host, stem))
+        process.or_else(|| known.process(host, service)).or_else(|| known.process(host, stem(span.file())))
     };
     let (name, clock) = (recording.hosts().name(origin.host), recording.hosts().name(origin.clock));
     let unknown;
@@ -178,7 +177,7 @@ fn placed(
     };
     let of_name = (0..THREADS.len())
         .find_map(|at| known.thread(events, host, process, label(at)?).filter(|_| process.is_some()));
-    let own = if service.is_empty() { stem } else { service };
+    let own = if service.is_empty() { stem(span.file()) } else { service };
     match (of_name, process) {
         (Some(thread), _) => (thread, Placed::Thread),
         (None, Some(process)) => {

@@ -70,7 +70,7 @@ pub struct Joins {
     pub calls_by_bytes: u64,
     /// Counts of the rest, by the reason why it was not joined.
     pub unjoined: BTreeMap<&'static str, u64>,
-    /// Log records of such a log that no traced call wrote, which their clock orders.
+    /// Log records of such a log that no traced call wrote.
     pub before_first_write: u64,
     /// Writes to a log whose text is not in it.
     pub unknown_writes: u64,
@@ -78,12 +78,14 @@ pub struct Joins {
     pub ambiguous_logs: u64,
 }
 
-/// Joins what can be joined. The records that no traced call wrote remain in `records`.
+/// Joins what can be joined. The records of other logs remain in `records`, and with
+/// `keeps_unwritten` those of traced logs that no traced call wrote.
 pub(crate) fn join(
     events: &mut Points,
     records: &mut Vec<LogRow>,
     written: &mut [Written],
     paths: &Interner,
+    keeps_unwritten: bool,
 ) -> Joins {
     let mut joins = Joins::default();
     let rows = &events.rows;
@@ -110,7 +112,11 @@ pub(crate) fn join(
             Best::One(path) => {
                 let begin = written.partition_point(|write| write.path < path);
                 let end = written.partition_point(|write| write.path <= path);
-                align(events, own, &written[begin..end], &mut joins, &mut rest);
+                let unwritten = align(events, own, &written[begin..end], &mut joins);
+                joins.before_first_write += unwritten.len() as u64;
+                if keeps_unwritten {
+                    rest.extend(unwritten);
+                }
             }
             Best::Several => {
                 joins.ambiguous_logs += 1;
@@ -150,15 +156,9 @@ fn best(name: &str, candidates: &[Symbol], paths: &Interner) -> Best {
 /// order than their bytes have in the file.
 const WINDOW: usize = 64;
 
-/// Gives each write its records, from the last. Records that no traced call wrote, as before strace
-/// attached, go to `rest`.
-fn align(
-    events: &mut Points,
-    records: &[LogRow],
-    writes: &[Written],
-    joins: &mut Joins,
-    rest: &mut Vec<LogRow>,
-) {
+/// Gives each write its records, from the last. Returns the records that no traced call wrote, as
+/// before strace attached.
+fn align(events: &mut Points, records: &[LogRow], writes: &[Written], joins: &mut Joins) -> Vec<LogRow> {
     let mut is_used = vec![false; records.len()];
     let mut top = records.len();
     for write in writes.iter().rev() {
@@ -185,11 +185,7 @@ fn align(
             is_used[at] = true;
         }
     }
-    let before = rest.len();
-    rest.extend(
-        records.iter().zip(is_used).filter(|(_, is_used)| !is_used).map(|(record, _)| record.clone()),
-    );
-    joins.before_first_write += (rest.len() - before) as u64;
+    records.iter().zip(is_used).filter(|(_, is_used)| !is_used).map(|(record, _)| record.clone()).collect()
 }
 
 /// The records of one write among those that are left. Sizes may differ, because a log that was

@@ -11,6 +11,8 @@ use serde_json::Value;
 mod causality;
 #[path = "cli/closed.rs"]
 mod closed;
+#[path = "cli/compare.rs"]
+mod compare;
 #[path = "cli/convert.rs"]
 mod convert;
 #[cfg(unix)]

@@ -76,6 +76,13 @@ impl Chance {
     }
 }
 
+impl Chance {
+    /// True if a column's values differ between the classes and not within them.
+    pub(super) fn separates(&self, column: Column) -> bool {
+        self.own.get(column as usize).is_some_and(|t| t.is_infinite())
+    }
+}
+
 /// SplitMix64 (G. Steele, D. Lea and C. Flood, 2014).
 struct Random(u64);
 
@@ -116,6 +123,8 @@ struct Total {
     /// The sum of squares about the mean.
     square: f64,
     is_count: bool,
+    /// The least values of each class.
+    least: f64,
 }
 
 impl OfType {
@@ -128,7 +137,9 @@ impl OfType {
         let all = typed::OfType::new(sample, &together, 1, numbers);
         let mut columns = Vec::new();
         for (&column, moments) in all.columns.iter().zip(all.sums.iter().flatten()) {
-            if moments.n() >= 2 * VALUES_MIN && moments.deviation() > 0.0 {
+            let is_presence = sample.is_presence(column);
+            let least = if is_presence { 1 } else { VALUES_MIN };
+            if moments.n() >= 2 * least && moments.deviation() > 0.0 {
                 numbers[column as usize] = columns.len() as u32;
                 let n = moments.n() as f64;
                 columns.push(Total {
@@ -137,6 +148,7 @@ impl OfType {
                     mean: moments.mean(),
                     square: moments.deviation().powi(2) * (n - 1.0),
                     is_count: sample.is_count(column),
+                    least: least as f64,
                 });
             }
         }
@@ -175,7 +187,7 @@ impl OfType {
                 false => (f64::from(n), sum),
             };
             let large = total.n - small;
-            if small < VALUES_MIN as f64 || large < VALUES_MIN as f64 {
+            if small < total.least || large < total.least {
                 continue;
             }
             // All values together sum to 0 here, so the other class's sum is `-sum`.
@@ -211,11 +223,15 @@ struct Sum {
 }
 
 impl Sum {
-    /// |t|; `None` if too little is known of the error.
+    /// |t|, which is infinite if the values differ between the classes and not within them. `None`
+    /// if too little is known of the error.
     fn t(&self) -> Option<f64> {
         let (error, spread) = (self.variance.sqrt(), (self.square / self.n).sqrt());
-        let is_known = self.df >= DF_MIN && error > ERROR_MIN * spread * self.bad;
-        is_known.then(|| (self.difference / error).abs())
+        if self.df < DF_MIN || self.bad == 0.0 {
+            return None;
+        }
+        let is_known = error > ERROR_MIN * spread * self.bad;
+        Some(if is_known { (self.difference / error).abs() } else { f64::INFINITY })
     }
 }
 
@@ -238,7 +254,7 @@ mod tests {
         let mut file = InstancesFile::default();
         file.read(lines.as_bytes(), 0).expect("instances");
         let mut pulse = Pulse::never();
-        let sample = Sample::new(&file, 10, &mut pulse).expect("a sample");
+        let sample = Sample::new(&file, 10, true, &mut pulse).expect("a sample");
         let part = |(at, head): (usize, &Head)| Part {
             at,
             stratum: 0,

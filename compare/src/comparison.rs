@@ -26,6 +26,10 @@ use super::{placebos, student, tails};
 pub struct Options {
     /// The paper's test: all types of requests together, and the sum of |t| as the rank.
     pub paper: bool,
+    /// The metric's name and unit: "duration of the root, ms".
+    pub metric: String,
+    /// True if the classes are parts of the same recordings, so that further runs cannot confirm.
+    pub is_split: bool,
     /// The most variables that are looked at.
     pub variables_max: usize,
     /// The seed of the permuted labels.
@@ -56,6 +60,10 @@ pub struct Comparison {
     pub metric: MetricRow,
     /// The number of tested features.
     pub tested: usize,
+    /// Those among them that are no presences. 0 if a class has too few instances of each type.
+    pub tested_values: usize,
+    /// Whether the classes are parts of the same recordings.
+    pub is_split: bool,
     /// With the paper's test, the number of significant features. Else the number of ranked
     /// variables whose difference chance explains in at most 5 % of draws; without draws, all.
     pub significant: usize,
@@ -116,6 +124,8 @@ pub enum Weights {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct MetricRow {
+    /// Its name and unit.
+    pub name: String,
     /// The means of good and bad instances.
     pub means: [f64; 2],
     /// The mean of bad instances less that of good ones.
@@ -206,7 +216,7 @@ impl Serialize for TestRow {
 /// Compares the classes of a source. `None` if `pulse` stopped the work.
 pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -> Option<Comparison> {
     let heads = source.heads();
-    let sample = Sample::new(source, options.variables_max, pulse)?;
+    let sample = Sample::new(source, options.variables_max, !options.paper, pulse)?;
     let (weights, values) = weights(heads);
     let values = values.filter(|_| !options.paper);
     let values = match options.tail {
@@ -225,12 +235,13 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();
     let tests = Sums::new(&sample, &parts, types, 2).tested(0, 1, &conditions);
     let score = if options.paper { Score::Sum } else { Score::Largest };
-    let ranked = rank(&tests, &sample.variables, score);
     let is_permuted = !options.paper && values.is_none() && heads.len() <= chance::INSTANCES_MAX;
     let chance = match is_permuted {
         true => Some(Chance::new(&sample, &parts, types, options.seed, pulse)?),
         false => None,
     };
+    let metric = MetricRow::new(&options.metric, heads, values.as_deref());
+    let ranked = rank(&tests, &sample.variables, score, chance.as_ref(), metric.differs());
     let runs = match options.paper {
         true => None,
         false => Runs::new(&sample, heads, types, values.as_deref()),
@@ -267,8 +278,10 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         median_length_ms: sample.median_length,
         weights,
         tail: options.tail,
-        metric: MetricRow::new(heads, values.as_deref()),
+        metric,
         tested: tests.len(),
+        tested_values: tests.iter().filter(|tested| !sample.is_presence(tested.column)).count(),
+        is_split: options.is_split,
         significant,
         has_chances: chance.is_some(),
         verdict: match (&runs, confirmed) {
@@ -345,7 +358,7 @@ impl Row {
 }
 
 impl MetricRow {
-    fn new(heads: &[Head], weights: Option<&[f64]>) -> Self {
+    fn new(name: &str, heads: &[Head], weights: Option<&[f64]>) -> Self {
         let mut of = [Moments::default(); 2];
         for (at, head) in heads.iter().enumerate() {
             of[head.class.index()].add(head.metric, weight_at(weights, at));
@@ -354,6 +367,7 @@ impl MetricRow {
         let test = welch(&good, &bad);
         let heavy_tail = tails::shares(heads);
         MetricRow {
+            name: name.to_owned(),
             means: [good.mean(), bad.mean()],
             difference: bad.mean() - good.mean(),
             error_95: test.as_ref().map(error_95),
@@ -361,6 +375,11 @@ impl MetricRow {
             heavy_tail,
             is_heavy: heavy_tail.iter().any(|&share| share > tails::HEAVY),
         }
+    }
+
+    /// True if the metric itself differs.
+    fn differs(&self) -> bool {
+        self.test.is_some_and(|test| test.p < LEVEL)
     }
 }
 

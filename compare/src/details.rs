@@ -165,7 +165,7 @@ mod tests {
     }
 
     pub(super) fn no_features(heads: &[Head]) -> Sample {
-        Sample::new(&Bare(heads), 10, &mut Pulse::never()).expect("not stopped")
+        Sample::new(&Bare(heads), 10, true, &mut Pulse::never()).expect("not stopped")
     }
 
     /// Ten good and ten bad instances: `x` takes 1 to 10 ms in good ones and 100 ms more in bad
@@ -190,6 +190,8 @@ mod tests {
         file.read(text.as_bytes(), 0).expect("instances");
         let options = Options {
             paper: false,
+            metric: "metric P".to_owned(),
+            is_split: false,
             variables_max: 100,
             seed: 1,
             networks: None,

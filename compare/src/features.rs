@@ -2,7 +2,8 @@
 //!
 //! The definitions are those of DISTALYZER: three times and a count of an event; of a state its
 //! smallest, mean, largest and last value, and the values it had a quarter, half and three quarters
-//! into the run. Times are absolute (ms) or relative to the length of the run.
+//! into the run. Times are absolute (ms) or relative to the length of the run. To these comes
+//! whether the event happened at all, which the paper does not test.
 
 use std::fmt;
 
@@ -52,6 +53,7 @@ pub enum Feature {
     MedianRelative,
     LastRelative,
     Count,
+    Present,
     Min,
     Mean,
     Max,
@@ -64,7 +66,7 @@ pub enum Feature {
     ThreeQuarterAbsolute,
 }
 
-const EVENT: [Feature; 7] = [
+const EVENT: [Feature; 8] = [
     Feature::FirstAbsolute,
     Feature::MedianAbsolute,
     Feature::LastAbsolute,
@@ -72,6 +74,7 @@ const EVENT: [Feature; 7] = [
     Feature::MedianRelative,
     Feature::LastRelative,
     Feature::Count,
+    Feature::Present,
 ];
 
 const STATE: [Feature; 10] = [
@@ -105,6 +108,7 @@ impl Feature {
             Self::MedianRelative => "Median.Relative",
             Self::LastRelative => "Last.Relative",
             Self::Count => "Count",
+            Self::Present => "Present",
             Self::Min => "Min",
             Self::Mean => "Mean",
             Self::Max => "Max",
@@ -116,6 +120,21 @@ impl Feature {
             Self::HalfAbsolute => "Half.Absolute",
             Self::ThreeQuarterAbsolute => "ThreeQuarter.Absolute",
         }
+    }
+}
+
+impl Feature {
+    /// True for times and values at a share of the run's length: they also differ when that does.
+    pub fn is_relative(self) -> bool {
+        matches!(
+            self,
+            Self::FirstRelative
+                | Self::MedianRelative
+                | Self::LastRelative
+                | Self::QuarterRelative
+                | Self::HalfRelative
+                | Self::ThreeQuarterRelative
+        )
     }
 }
 
@@ -132,7 +151,7 @@ impl Serialize for Feature {
 }
 
 /// The features of an event at these times (ms since the start of the run), in a run of this length
-/// (ms). Sorts the times. Without times, only the count is there: 0.
+/// (ms). Sorts the times. Without times, only the count and the presence are there: 0.
 pub fn event(times: &mut [f64], length: f64) -> Values {
     let mut values = [f64::NAN; FEATURES_MAX];
     times.sort_unstable_by(f64::total_cmp);
@@ -143,6 +162,7 @@ pub fn event(times: &mut [f64], length: f64) -> Values {
         values[3..6].copy_from_slice(&[first, median, last].map(|time| relative(time, length)));
     }
     values[6] = times.len() as f64;
+    values[7] = if times.is_empty() { 0.0 } else { 1.0 };
     values
 }
 

@@ -19,6 +19,7 @@ use std::fmt;
 use std::io::{self, BufRead};
 use std::marker::PhantomData;
 
+use rapidhash::fast::RandomState;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -36,6 +37,11 @@ pub struct InstancesFile {
     types: Vec<String>,
     numbers: HashMap<String, u32>,
     rows: Vec<Row>,
+    /// The class of each stated id.
+    classes: HashMap<String, Class, RandomState>,
+    /// Lines that are no instances, and the first of each file.
+    unreadable: u64,
+    examples: Vec<(u32, FileError)>,
 }
 
 #[derive(Debug, PartialEq, PartialOrd)]
@@ -71,9 +77,20 @@ struct Line {
     r#type: Option<String>,
     weight: Option<f64>,
     #[serde(default)]
-    ev: Pairs<Vec<f64>>,
+    ev: Pairs<Vec<Number>>,
     #[serde(default)]
-    st: Pairs<Vec<(f64, f64)>>,
+    st: Pairs<Vec<(Number, Number)>>,
+}
+
+/// A time or value. What is `null` becomes NaN, which is counted and left out where values are
+/// summed.
+#[derive(Deserialize)]
+struct Number(Option<f64>);
+
+impl Number {
+    fn value(&self) -> f64 {
+        self.0.unwrap_or(f64::NAN)
+    }
 }
 
 /// The members of an object, in order. A repeated name stays twice.
@@ -116,11 +133,12 @@ impl InstancesFile {
     }
 
     /// Adds the instances of a file, all of which belong to run number `run`. Empty lines are
-    /// skipped.
+    /// skipped, and lines that are no JSON, such as a torn last one, are counted.
     ///
     /// # Errors
     ///
-    /// If the input cannot be read, or if a line does not hold an instance.
+    /// If the input cannot be read, if a line is JSON but no instance, or if an id is in both
+    /// classes.
     pub fn read(&mut self, mut input: impl BufRead, run: u32) -> Result<(), FileError> {
         let mut text = Vec::new();
         for line in 1.. {
@@ -136,10 +154,26 @@ impl InstancesFile {
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            let row: Line = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+            let row: Line =
+                match serde_json::from_slice(&text).or_else(|error| without_nan(&text).ok_or(error)) {
+                    Ok(row) => row,
+                    Err(error) if error.is_data() => return Err(wrong(error.to_string())),
+                    Err(error) => {
+                        self.unreadable += 1;
+                        if self.examples.last().is_none_or(|&(of, _)| of != run) {
+                            self.examples.push((run, wrong(error.to_string())));
+                        }
+                        continue;
+                    }
+                };
             self.add(row, run, line).map_err(wrong)?;
         }
         Ok(())
+    }
+
+    /// The number of lines that are no JSON, and the first of each run that has one.
+    pub fn unreadable(&self) -> (u64, &[(u32, FileError)]) {
+        (self.unreadable, &self.examples)
     }
 
     /// Sorts all instances by their content, and types by name.
@@ -176,6 +210,11 @@ impl InstancesFile {
         if line.dur < 0.0 {
             return Err(format!("dur is {}; a run lasts 0 ms or more", line.dur));
         }
+        if let Some(id) = &line.id
+            && *self.classes.entry(id.clone()).or_insert(class) != class
+        {
+            return Err(format!("the id '{id}' is in both classes; an instance is good or bad"));
+        }
         let of = line.r#type.unwrap_or_default();
         let types = &mut self.types;
         let stratum = *self.numbers.entry(of).or_insert_with_key(|of| {
@@ -192,9 +231,40 @@ impl InstancesFile {
             metric: line.us.unwrap_or(line.dur),
             start_ns: 0,
         });
-        self.rows.push(Row { events: line.ev, states: line.st });
+        let events =
+            line.ev.0.into_iter().map(|(name, times)| (name, times.iter().map(Number::value).collect()));
+        let states = line.st.0.into_iter().map(|(name, points)| {
+            (name, points.iter().map(|(time, value)| (time.value(), value.value())).collect())
+        });
+        self.rows.push(Row { events: Pairs(events.collect()), states: Pairs(states.collect()) });
         Ok(())
     }
+}
+
+/// Reads a line in which some program wrote NaN or Infinity, which JSON does not have, as `null`.
+fn without_nan(text: &[u8]) -> Option<Line> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut out = String::with_capacity(text.len());
+    let (mut is_in_string, mut rest) = (false, text);
+    while let Some(next) = rest.chars().next() {
+        let word = ["-Infinity", "Infinity", "NaN"].into_iter().find(|word| rest.starts_with(word));
+        if let Some(word) = word.filter(|_| !is_in_string) {
+            out.push_str("null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        let len = match next {
+            '\\' if is_in_string => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            '"' => {
+                is_in_string = !is_in_string;
+                1
+            }
+            other => other.len_utf8(),
+        };
+        out.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    serde_json::from_str(&out).ok()
 }
 
 impl Source for InstancesFile {
@@ -246,12 +316,33 @@ mod tests {
         assert_eq!((variables.get(0), variables.get(1)), ((Kind::Event, "x"), (Kind::State, "y")));
     }
 
+    /// What Python writes for no number, and `null`, are values that are not there. A torn last line
+    /// costs that line.
+    #[test]
+    fn a_missing_value_or_a_torn_line_costs_no_more_than_itself() {
+        let text = "{\"id\":\"NaN \\\" NaN\",\"cls\":1,\"dur\":7,\"ev\":{\"x\":[1,NaN,null]},\"st\":{\"y\":[[3,-Infinity]]}}\n{\"id\":\"b\",\"cl";
+        let file = read(text).expect("instances");
+        assert_eq!(file.heads().len(), 1);
+        assert_eq!(file.heads()[0].id, "NaN \" NaN");
+        let (mut variables, mut observed) = (Variables::new(10), Observed::default());
+        file.observe(0, &mut variables, &mut observed);
+        assert_eq!((observed.events.len(), observed.states.len()), (3, 1));
+        assert!(
+            observed.events[1].1.is_nan() && observed.events[2].1.is_nan() && observed.states[0].2.is_nan()
+        );
+        let (unreadable, examples) = file.unreadable();
+        assert_eq!((unreadable, examples.len(), examples[0].1.line), (1, 1, 2));
+    }
+
     #[test]
     fn the_line_of_a_fault_is_named() {
         for (text, reason) in [
             ("{\"cls\":0,\"dur\":1}\n{\"cls\":2,\"dur\":1}", "cls is 2"),
             ("{\"cls\":0,\"dur\":1}\n{\"cls\":0}", "missing field `dur`"),
-            ("{\"cls\":0,\"dur\":1}\nx", "expected value"),
+            (
+                "{\"id\":\"a\",\"cls\":0,\"dur\":1}\n{\"id\":\"a\",\"cls\":1,\"dur\":1}",
+                "'a' is in both classes",
+            ),
             ("{\"cls\":0,\"dur\":1}\n{\"cls\":0,\"dur\":-1}", "dur is -1"),
             ("\n{\"cls\":0,\"dur\":1,\"ev\":{\"a\":3}}", "invalid type"),
         ] {

@@ -24,6 +24,7 @@ pub mod moments;
 pub mod network;
 pub mod page;
 pub mod placebos;
+mod presence;
 pub mod ranking;
 pub mod runs;
 pub mod sample;

@@ -115,7 +115,10 @@ pub fn networks(
             let work =
                 Work { sample, heads, rows: &rows, variables: &variables, kind, significant: &significant };
             // The features of one kind at a time: each needs the columns of all its variables.
-            let made: Vec<Network> = (0..kind.features().len())
+            let places =
+                (0..kind.features().len()).filter(|&place| kind.features()[place] != Feature::Present);
+            let made: Vec<Network> = places
+                .collect::<Vec<_>>()
                 .into_par_iter()
                 .map(|place| {
                     let mut network = work.network(place, class, &all, options);

@@ -26,8 +26,6 @@ const ROWS_SHOWN: usize = 50;
 pub struct Report<'a> {
     /// The names of the recordings.
     pub title: &'a str,
-    /// The metric: "duration of the root, ms".
-    pub metric: &'a str,
     /// True with the paper's test.
     pub paper: bool,
     /// The length of the bad class's time, if time tells the classes apart; 0 otherwise.
@@ -80,7 +78,7 @@ fn verdict(report: &Report<'_>) -> Markup {
         p { (words::classes(comparison)) "." }
         @if let Some(sentence) = words::tail_weights(comparison) { p.warn { (sentence) } }
         p {
-            "The metric P is " (line(report.metric)) ": " (measure(metric.means[0])) " in good traces and "
+            "The metric P is " (line(&report.comparison.metric.name)) ": " (measure(metric.means[0])) " in good traces and "
             (measure(metric.means[1])) " in bad ones on average, a difference of " (signed(metric.difference))
             @if let Some(error) = error { (error) } "."
         }
@@ -153,8 +151,8 @@ fn metric(report: &Report<'_>, details: &Details) -> Markup {
         h2 { "Distribution of P" }
         p.note { (charts::LEGEND) @if !details.timeline.is_empty() { " " (charts::LEGEND_OF_TIME) } }
         div.charts {
-            (charts::histogram("Distribution of the metric in good and bad traces", &details.metric, report.metric, charts::Size::Large))
-            @if !details.timeline.is_empty() { (charts::timeline(&details.timeline, report.metric)) }
+            (charts::histogram("Distribution of the metric in good and bad traces", &details.metric, &report.comparison.metric.name, charts::Size::Large))
+            @if !details.timeline.is_empty() { (charts::timeline(&details.timeline, &report.comparison.metric.name)) }
         }
         (of_histogram(&details.metric))
     }
@@ -239,6 +237,7 @@ fn unit(row: &Row) -> &'static str {
     let ranked = &row.ranked;
     match (ranked.kind, ranked.feature) {
         (Kind::Event, Feature::Count) => "times",
+        (Kind::Event, Feature::Present) => "1 if present",
         (Kind::Event, Feature::FirstRelative | Feature::MedianRelative | Feature::LastRelative) => {
             "share of the run"
         }

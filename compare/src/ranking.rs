@@ -1,8 +1,11 @@
 //! Variables, ranked by how much their features differ.
 
+use std::collections::HashMap;
+
 use astracer_recording::log_event::is_position;
 use serde::Serialize;
 
+use super::chance::Chance;
 use super::features::{Feature, Kind};
 use super::instances::Variables;
 use super::sample::{Column, column_feature};
@@ -40,6 +43,9 @@ pub struct Ranked {
     /// The column of that feature.
     #[serde(skip)]
     pub column: Column,
+    /// True if chance explains some feature in at most 5 % of draws.
+    #[serde(skip)]
+    pub is_certain: bool,
 }
 
 /// The score of a variable.
@@ -56,12 +62,53 @@ pub fn is_significant(test: &Test, tested: usize) -> bool {
     test.p < LEVEL / tested as f64
 }
 
-/// Ranks variables by their significant features: the largest score first, and equal scores by kind
-/// and name. With [`Score::Largest`], numbers that a log message does not name come last.
-pub fn rank(tests: &[Tested], variables: &Variables, score: Score) -> Vec<Ranked> {
+/// Ranks variables by their significant features, by Bonferroni or by chance: the largest score
+/// first, and equal scores by kind and name.
+///
+/// With [`Score::Largest`], variables that chance does not explain come first, and numbers that a
+/// log message does not name last. A value at a share of the run's length represents a variable
+/// only if no other feature differs, and not at all if `metric_differs`, which explains it.
+pub fn rank(
+    tests: &[Tested],
+    variables: &Variables,
+    score: Score,
+    chance: Option<&Chance>,
+    metric_differs: bool,
+) -> Vec<Ranked> {
+    let is_beyond_chance = |tested: &Tested| {
+        chance.and_then(|chance| chance.of(tested.column)).is_some_and(|share| share <= LEVEL)
+    };
+    let is_listed = |tested: &&Tested| {
+        let is_explained = score == Score::Largest && metric_differs && {
+            let (_, feature) = column_feature(variables, tested.column);
+            feature.is_relative()
+        };
+        let is_found =
+            is_significant(&tested.test, tests.len()) || tested.test.p < LEVEL && is_beyond_chance(tested);
+        is_found && !is_explained
+    };
+    let separates = |tested: &Tested| chance.is_some_and(|chance| chance.separates(tested.column));
+    // Among features of one variable, and |t| as they are compared there.
+    let preferred = |tested: &Tested| {
+        let (_, feature) = column_feature(variables, tested.column);
+        let t = tested.test.t.abs();
+        match score {
+            Score::Sum => (true, true, 0, t),
+            // A count of 0 or 1 is a presence, which says the same in plainer words.
+            Score::Largest => {
+                let t = if feature == Feature::Present { t * 1.2 } else { t };
+                // What is so in every trace of one class and in none of the other says more than when.
+                let plain = match feature {
+                    Feature::Present if separates(tested) => 2,
+                    Feature::Count if separates(tested) => 1,
+                    _ => 0,
+                };
+                (is_beyond_chance(tested), !feature.is_relative(), plain, t)
+            }
+        }
+    };
     let mut ranked: Vec<Ranked> = Vec::new();
-    let mut order: Vec<&Tested> =
-        tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).collect();
+    let mut order: Vec<&Tested> = tests.iter().filter(is_listed).collect();
     order.sort_by_key(|tested| tested.column);
     for of_one in
         order.chunk_by(|a, b| column_feature(variables, a.column).0 == column_feature(variables, b.column).0)
@@ -69,12 +116,13 @@ pub fn rank(tests: &[Tested], variables: &Variables, score: Score) -> Vec<Ranked
         let Some(best) = of_one
             .iter()
             .copied()
-            .reduce(|best, own| if own.test.t.abs() > best.test.t.abs() { own } else { best })
+            .reduce(|best, own| if preferred(own) > preferred(best) { own } else { best })
         else {
             continue;
         };
         let (variable, feature) = column_feature(variables, best.column);
         let (kind, name) = variables.get(variable);
+        let is_certain = of_one.iter().any(|tested| is_beyond_chance(tested));
         ranked.push(Ranked {
             kind,
             variable: name.to_owned(),
@@ -86,6 +134,7 @@ pub fn rank(tests: &[Tested], variables: &Variables, score: Score) -> Vec<Ranked
             feature,
             test: best.test,
             column: best.column,
+            is_certain,
         });
     }
     // A number to which the message gives no name is often an id, so it ranks behind what has one.
@@ -94,8 +143,34 @@ pub fn rank(tests: &[Tested], variables: &Variables, score: Score) -> Vec<Ranked
     ranked.sort_by(|a, b| {
         is_behind(a)
             .cmp(&is_behind(b))
+            .then_with(|| b.is_certain.cmp(&a.is_certain))
             .then_with(|| b.score.total_cmp(&a.score))
             .then_with(|| (a.kind, &a.variable).cmp(&(b.kind, &b.variable)))
     });
-    ranked
+    if score == Score::Largest { own_first(ranked) } else { ranked }
+}
+
+/// The share of a span's difference that its own time must have to come before it.
+const OWN_SHARE: f64 = 0.8;
+
+/// Moves the own time of an operation before its whole time, if it explains that.
+fn own_first(ranked: Vec<Ranked>) -> Vec<Ranked> {
+    let places: HashMap<String, usize> =
+        ranked.iter().enumerate().map(|(at, own)| (own.variable.clone(), at)).collect();
+    let difference = |own: &Ranked| own.test.means[1] - own.test.means[0];
+    let explains = |own: &Ranked, whole: &Ranked| difference(own) / difference(whole) >= OWN_SHARE;
+    // For each variable the place of its own time, if that comes later and explains it.
+    let own_of = |whole: &Ranked| {
+        let name = whole.variable.strip_suffix(" ms")?;
+        places.get(&format!("{name} own ms")).copied().filter(|&own| explains(&ranked[own], whole))
+    };
+    let owns: Vec<Option<usize>> =
+        ranked.iter().enumerate().map(|(at, whole)| own_of(whole).filter(|&own| own > at)).collect();
+    let mut rest: Vec<Option<Ranked>> = ranked.into_iter().map(Some).collect();
+    let mut moved = Vec::with_capacity(rest.len());
+    for at in 0..rest.len() {
+        moved.extend(owns[at].and_then(|own| rest[own].take()));
+        moved.extend(rest[at].take());
+    }
+    moved
 }

@@ -63,13 +63,16 @@ impl Runs {
         let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();
         let sums = Sums::new(sample, &parts, types, good.len() + bad.len());
         let between = |(one, other)| sums.between(one, other, &Conditions::TYPED);
+        // Good runs whose values are constant and differ have an infinite |t|.
+        let conditions = Conditions { constants: false, ..Conditions::TYPED };
+        let between_good = |(one, other)| sums.between(one, other, &conditions);
         let pairs = |others: std::ops::Range<usize>| {
             let of = move |one: usize| others.clone().map(move |other| (one, other));
             (0..good.len()).flat_map(of).filter(|(one, other)| one < other)
         };
         Some(Runs {
             against: pairs(good.len()..good.len() + bad.len()).map(between).collect(),
-            between: pairs(0..good.len()).map(between).collect(),
+            between: pairs(0..good.len()).map(between_good).collect(),
         })
     }
 

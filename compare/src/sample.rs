@@ -1,7 +1,7 @@
 //! The features of all instances.
 //!
-//! Rows are sparse: an instance has a few of all variables. Only counts are there for each
-//! variable, and 0 where it did not happen, so zeros are not stored.
+//! Rows are sparse: an instance has a few of all variables. Only counts and presences are there for
+//! each variable, and 0 where it did not happen, so zeros are not stored.
 
 use astracer_recording::stop::Pulse;
 
@@ -40,15 +40,24 @@ pub struct Sample {
     pub not_finite: u64,
     /// Gaps below 0: the child took longer than its parent. They count like others.
     pub negative_gaps: u64,
+    has_presence: bool,
 }
 
 /// The place of the count among an event's features.
 pub const COUNT: usize = 6;
+/// The place of the presence.
+pub const PRESENCE: usize = 7;
 
 impl Sample {
     /// Computes the features of all instances of a source, of at most `variables_max` variables.
-    /// `None` if `pulse` stopped the work.
-    pub fn new(source: &impl Source, variables_max: usize, pulse: &mut Pulse<'_>) -> Option<Self> {
+    /// With `has_presence`, whether an event happened is a feature. `None` if `pulse` stopped the
+    /// work.
+    pub fn new(
+        source: &impl Source,
+        variables_max: usize,
+        has_presence: bool,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<Self> {
         let median_length = median(source.heads().iter().map(|head| head.length_ms).collect());
         let mut sample = Sample {
             variables: Variables::new(variables_max),
@@ -57,6 +66,7 @@ impl Sample {
             cells: Vec::new(),
             not_finite: 0,
             negative_gaps: 0,
+            has_presence,
         };
         let (mut observed, mut scratch) = (Observed::default(), Scratch::default());
         for (at, head) in source.heads().iter().enumerate() {
@@ -98,7 +108,8 @@ impl Sample {
 
     fn push(&mut self, variable: VariableId, kind: Kind, values: &features::Values) {
         for (place, &value) in values.iter().enumerate().take(kind.features().len()) {
-            if is_usable(value) {
+            let is_presence = kind == Kind::Event && place == PRESENCE;
+            if is_usable(value) && (self.has_presence || !is_presence) {
                 self.cells.push((column(variable, place), value));
             }
         }
@@ -146,10 +157,19 @@ impl Sample {
         self.variables.len() * FEATURES_MAX
     }
 
-    /// True if a column is a count, which is 0 where it is not stored.
+    /// True if a column is a count or a presence, which is 0 where it is not stored.
     pub fn is_count(&self, column: Column) -> bool {
-        let (variable, place) = (column / FEATURES_MAX as u32, column as usize % FEATURES_MAX);
-        place == COUNT && self.variables.get(variable).0 == Kind::Event
+        let place = column as usize % FEATURES_MAX;
+        (place == COUNT || place == PRESENCE) && self.is_of_event(column)
+    }
+
+    /// True if a column is a presence: 0 or 1 for every instance.
+    pub fn is_presence(&self, column: Column) -> bool {
+        column as usize % FEATURES_MAX == PRESENCE && self.is_of_event(column)
+    }
+
+    fn is_of_event(&self, column: Column) -> bool {
+        self.variables.get(column / FEATURES_MAX as u32).0 == Kind::Event
     }
 }
 

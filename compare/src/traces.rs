@@ -12,7 +12,10 @@
 //! | `service log logger#line` | event | a log record |
 //! | `service log logger#line [1]` | state | a log record, a number that it states |
 //!
-//! The root provides the metric, so it is not a variable. Times are ms since the root's start.
+//! | `service operation own ms` | state | end of the span, its duration less what its children cover |
+//!
+//! Times are ms since the root's start. In the paper the root provides the metric and is no
+//! variable; here it is one like others, but for its start.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,8 +33,14 @@ use super::instances::{Class, Head, Observed, Source, Variables};
 use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::weight;
 
-/// An attribute with more distinct values, such as an id or an address, is left out.
+/// Of an attribute with more distinct values, such as a customer, only the most frequent ones are
+/// variables.
 pub const VALUES_MAX: usize = 50;
+/// The most frequent values of such an attribute that are variables, if this many traces have them.
+const FREQUENT_MAX: usize = 20;
+const FREQUENT_TRACES_MIN: u32 = 5;
+/// The values of an attribute that are counted; later new ones are not.
+const COUNTED_MAX: usize = 20_000;
 
 /// A trace that was chosen for the comparison.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +81,8 @@ pub struct Method {
     pub paper: bool,
     /// Variables whose names contain one of these are left out.
     pub ignore: Vec<String>,
+    /// True if the classes were chosen by the root's duration, which then is no variable.
+    pub is_duration_chosen: bool,
 }
 
 /// Instances of traces.
@@ -83,9 +94,14 @@ pub struct Traces<'r> {
     types: Vec<String>,
     /// Services that several files of one process each share, by their symbol in each recording.
     shared: HashSet<String>,
-    /// The attributes that are variables: (service, key).
-    few: HashSet<(String, String)>,
+    /// The attributes that are variables: (service, key). Of some only these values.
+    few: Named,
 }
+
+/// Attributes by service and key; `None` stands for all values.
+type Named = HashMap<(String, String), Option<HashSet<String>>>;
+/// Each value of an attribute with the number of traces, and the last of them.
+type Counted = HashMap<String, (u32, usize)>;
 
 impl<'r> Traces<'r> {
     /// Makes instances of these traces. `None` if `pulse` stopped the work.
@@ -96,7 +112,7 @@ impl<'r> Traces<'r> {
             heads: Vec::with_capacity(chosen.len()),
             types: Vec::new(),
             shared: shared_services(&chosen),
-            few: HashSet::new(),
+            few: HashMap::new(),
             chosen,
         };
         if !method.paper {
@@ -157,18 +173,21 @@ impl<'r> Traces<'r> {
         self.chosen.iter().map(entry).collect()
     }
 
-    /// The attributes with two values or more, and not too many.
-    fn attributes(&self, pulse: &mut Pulse<'_>) -> Option<HashSet<(String, String)>> {
-        let mut values: HashMap<(&str, &str), HashSet<String>> = HashMap::new();
-        for one in &self.chosen {
+    /// The attributes with two values or more, and of those with many the most frequent values.
+    /// Classes play no part, or chance would be underestimated.
+    fn attributes(&self, pulse: &mut Pulse<'_>) -> Option<Named> {
+        let mut values: HashMap<(&str, &str), Counted> = HashMap::new();
+        for (at, one) in self.chosen.iter().enumerate() {
             for span in one.trace.spans() {
                 let Some(full) = span.full() else { continue };
                 for attribute in full.attributes.iter().chain(&full.resource.attributes) {
                     let known = values.entry((span.service(), &attribute.key)).or_default();
-                    if known.len() <= VALUES_MAX
-                        && let Some(text) = text(&attribute.value)
-                    {
-                        known.insert(text);
+                    let Some(text) = text(&attribute.value) else { continue };
+                    if let Some((traces, last)) = known.get_mut(&text) {
+                        *traces += u32::from(*last != at);
+                        *last = at;
+                    } else if known.len() < COUNTED_MAX {
+                        known.insert(text, (1, at));
                     }
                 }
                 if pulse.stopped() {
@@ -176,8 +195,15 @@ impl<'r> Traces<'r> {
                 }
             }
         }
-        let few = values.into_iter().filter(|(_, values)| (2..=VALUES_MAX).contains(&values.len()));
-        Some(few.map(|((service, key), _)| (service.to_owned(), key.to_owned())).collect())
+        let named = values.into_iter().filter_map(|((service, key), values)| {
+            let allowed = match values.len() {
+                0 | 1 => return None,
+                2..=VALUES_MAX => None,
+                _ => Some(frequent(values)?),
+            };
+            Some(((service.to_owned(), key.to_owned()), allowed))
+        });
+        Some(named.collect())
     }
 
     /// The service of a span; with the file's stem where several files share it.
@@ -204,12 +230,28 @@ impl Source for Traces<'_> {
         let root = trace.root();
         let mut writer = Writer { ignore: &self.method.ignore, zero: root.start(), variables, observed };
         let mut resources: HashSet<usize> = HashSet::new();
-        for span in trace.spans().filter(|span| span.index() != root.index()) {
+        let covered = if self.method.paper { HashMap::new() } else { covered(trace) };
+        for span in trace.spans() {
+            let is_root = span.index() == root.index();
+            if is_root && self.method.paper {
+                continue;
+            }
             let service = self.service(span);
             let name = labelled(&service, span.name());
-            writer.event(&name, span.start());
+            if !is_root {
+                writer.event(&name, span.start());
+            }
             if let Some(end) = span.end() {
-                writer.state(&format!("{name} ms"), end, ms(span.duration_ns()));
+                if !(is_root && self.method.is_duration_chosen) {
+                    writer.state(&format!("{name} ms"), end, ms(span.duration_ns()));
+                }
+                if let Some(&covered) = covered.get(&span.index()) {
+                    writer.state(
+                        &format!("{name} own ms"),
+                        end,
+                        ms(span.duration_ns().saturating_sub(covered)),
+                    );
+                }
             }
             if let (Some(parent), Some(_)) = (span.parent(), span.end())
                 && parent.service() != span.service()
@@ -270,9 +312,11 @@ impl Traces<'_> {
             if let Some(number) = number(value) {
                 writer.state(&labelled(service, key), span.end().unwrap_or(span.start()), number);
             }
-            if self.few.contains(&(span.service().to_owned(), key.clone().into_owned()))
+            if let Some(allowed) = self.few.get(&(span.service().to_owned(), key.clone().into_owned()))
                 && let Some(text) = text(value)
             {
+                let is_allowed = allowed.as_ref().is_none_or(|allowed| allowed.contains(&text));
+                let text = if is_allowed { &text } else { "(others)" };
                 writer.event(&format!("{service} {key}={text}"), span.start());
             }
         }
@@ -313,6 +357,41 @@ impl Writer<'_> {
             self.observed.states.push((variable, time, value));
         }
     }
+}
+
+/// The most frequent of these values; `None` if none is frequent.
+fn frequent(values: Counted) -> Option<HashSet<String>> {
+    let mut of: Vec<(u32, String)> = values
+        .into_iter()
+        .map(|(text, (traces, _))| (traces, text))
+        .filter(|&(traces, _)| traces >= FREQUENT_TRACES_MIN)
+        .collect();
+    of.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    of.truncate(FREQUENT_MAX);
+    let found: HashSet<String> = of.into_iter().map(|(_, text)| text).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// For each span with children, by its index, the nanoseconds during which one of them ran.
+fn covered(trace: TraceView<'_>) -> HashMap<u32, u64> {
+    let mut of_children: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+    for span in trace.spans() {
+        let (Some(parent), Some(end)) = (span.parent(), span.end()) else { continue };
+        let Some(parent_end) = parent.end() else { continue };
+        let within = (span.start().0.max(parent.start().0), end.0.min(parent_end.0));
+        let own = of_children.entry(parent.index()).or_default();
+        own.extend((within.0 < within.1).then_some(within));
+    }
+    let length = |mut parts: Vec<(u64, u64)>| {
+        parts.sort_unstable();
+        let mut reached = 0;
+        parts.into_iter().fold(0, |sum, (start, end)| {
+            let start = start.max(reached);
+            reached = reached.max(end);
+            sum + end.saturating_sub(start)
+        })
+    };
+    of_children.into_iter().map(|(span, parts)| (span, length(parts))).collect()
 }
 
 fn ms(nanos: u64) -> f64 {

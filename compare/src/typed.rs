@@ -8,7 +8,12 @@
 //! Groups are classes, runs or windows of time, so one pass over the sample serves several
 //! comparisons.
 
+use std::collections::HashMap;
+
+use rapidhash::fast::RandomState;
+
 use super::moments::Moments;
+use super::presence::{Instances, Presence};
 use super::ranking::Tested;
 use super::sample::{Column, Sample};
 use super::student;
@@ -21,6 +26,8 @@ pub const VALUES_MIN: u64 = 5;
 pub const DF_MIN: f64 = 5.0;
 /// A feature is tested if the error of its difference is above this share of its spread.
 pub const ERROR_MIN: f64 = 1e-4;
+/// Means that differ by no more than this share are equal but for rounding.
+const ROUNDING: f64 = 1e-12;
 
 /// The conditions under which a feature is tested.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,13 +38,17 @@ pub struct Conditions {
     pub df_min: f64,
     /// The least error of the difference, as a share of the feature's spread.
     pub error_min: f64,
+    /// True if values that differ between the groups but not within them are tested too: by the
+    /// variance of all values together, since within the groups there is none.
+    pub constants: bool,
 }
 
 impl Conditions {
     /// The conditions of the default test.
-    pub const TYPED: Self = Conditions { values_min: VALUES_MIN, df_min: DF_MIN, error_min: ERROR_MIN };
+    pub const TYPED: Self =
+        Conditions { values_min: VALUES_MIN, df_min: DF_MIN, error_min: ERROR_MIN, constants: true };
     /// The conditions of the paper: two values, and not both variances 0.
-    pub const PAPER: Self = Conditions { values_min: 2, df_min: 0.0, error_min: 0.0 };
+    pub const PAPER: Self = Conditions { values_min: 2, df_min: 0.0, error_min: 0.0, constants: false };
 }
 
 /// The comparison of a column between two groups.
@@ -110,19 +121,30 @@ impl<'s> Sums<'s> {
     pub fn between(&self, good: usize, bad: usize, conditions: &Conditions) -> Vec<Outcome> {
         let mut columns = vec![Sum::default(); self.sample.columns()];
         let mut zeros = Sum::default();
+        let mut presences: HashMap<Column, Presence, RandomState> = HashMap::default();
         for of_type in &self.types {
             let (good_sums, bad_sums) = (&of_type.sums[good], &of_type.sums[bad]);
             for ((&column, good), bad) in of_type.columns.iter().zip(good_sums).zip(bad_sums) {
-                columns[column as usize].add(good, bad, conditions);
+                if self.sample.is_presence(column) {
+                    presences.entry(column).or_default().add(good, bad);
+                } else {
+                    columns[column as usize].add(good, bad, conditions);
+                }
             }
             zeros.add(&of_type.instances[good], &of_type.instances[bad], conditions);
         }
-        for (column, sum) in (0..).zip(&mut columns) {
+        let all = self.types.iter().map(|of_type| [good, bad].map(|group| of_type.instances[group]));
+        let instances = Instances::new(all);
+        let outcome = |(column, mut sum): (Column, Sum)| {
+            if self.sample.is_presence(column) {
+                return presences.get(&column).map_or(Outcome::TooFew, |own| own.outcome(&instances));
+            }
             if self.sample.is_count(column) {
                 sum.add_zeros(&zeros);
             }
-        }
-        columns.iter().map(|sum| sum.outcome(conditions)).collect()
+            sum.outcome(conditions)
+        };
+        (0..).zip(columns).map(outcome).collect()
     }
 
     /// Those columns of [`Self::between`] that can be tested.
@@ -178,6 +200,9 @@ struct Sum {
     variance: f64,
     /// Σ variance² / df.
     below: f64,
+    /// The variance if all values of a type were of one group, and its degrees of freedom.
+    together: f64,
+    together_df: f64,
     all: Moments,
 }
 
@@ -200,6 +225,11 @@ impl Sum {
             }
             self.all.merge(moments);
         }
+        let mut together = *good;
+        together.merge(bad);
+        let inverse: f64 = both.iter().map(|moments| 1.0 / moments.effective()).sum();
+        self.together += share * share * together.deviation().powi(2) * inverse;
+        self.together_df += together.effective() - 1.0;
     }
 
     /// Adds the types in which the event never happened: counts of 0. `zeros` has all types.
@@ -219,10 +249,14 @@ impl Sum {
         }
         let error = self.variance.sqrt() / self.weight;
         let is_constant = error <= conditions.error_min * self.all.deviation();
-        if is_constant {
-            return Outcome::Constant { differs: means[0] != means[1] };
-        }
-        let df = self.variance * (self.variance / self.below);
+        let differs = means[0] != means[1];
+        // Equal values may have means that differ by rounding.
+        let is_rounded = (means[0] - means[1]).abs() <= ROUNDING * means[0].abs().max(means[1].abs());
+        let (error, df) = match is_constant {
+            true if !conditions.constants || is_rounded => return Outcome::Constant { differs },
+            true => (self.together.sqrt() / self.weight, self.together_df),
+            false => (error, self.variance * (self.variance / self.below)),
+        };
         if !error.is_finite() || df.is_nan() || df < conditions.df_min {
             return Outcome::TooFew;
         }

@@ -3,6 +3,8 @@
 use astracer_report::numbers::{count, measure, signed};
 
 use super::comparison::{Comparison, Verdict, Weights};
+use super::presence::INSTANCES_MIN as PRESENCE_MIN;
+use super::typed::VALUES_MIN;
 
 /// The classes: how many instances there are, and how they count.
 pub fn classes(comparison: &Comparison) -> String {
@@ -22,7 +24,8 @@ pub fn metric(comparison: &Comparison) -> String {
     let metric = &comparison.metric;
     let error = metric.error_95.map_or_else(String::new, |error| format!(" ± {}", measure(error)));
     format!(
-        "metric: good {}, bad {}, difference {}{error} (95%)",
+        "{}: good {}, bad {}, difference {}{error} (95%)",
+        metric.name,
         measure(metric.means[0]),
         measure(metric.means[1]),
         signed(metric.difference),
@@ -70,6 +73,11 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
         )];
     }
     let by_runs = match comparison.verdict {
+        Verdict::Unconfirmed if comparison.is_split => {
+            "unconfirmed: good and bad are parts of the same recordings, which show what \
+                                                        goes together, not what causes it"
+                .to_owned()
+        }
         Verdict::Unconfirmed => "unconfirmed: one good run cannot tell a change from the difference between \
                                  two runs; several settle it (--good A --good B --bad C)"
             .to_owned(),
@@ -80,6 +88,9 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
         Verdict::WithinRuns => "within runs: good runs differ from each other about as much".to_owned(),
     };
     let n = comparison.significant;
+    if comparison.tested == 0 {
+        return vec![nothing_tested(comparison)];
+    }
     let by_chance = match (comparison.has_chances, n) {
         (true, 0) => "within chance: permuted labels differ as much".to_owned(),
         (true, n) => format!(
@@ -92,7 +103,38 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
             count(comparison.tested as u64)
         ),
     };
-    vec![by_runs, by_chance]
+    let mut verdict = vec![by_runs, by_chance];
+    verdict.extend((comparison.tested_values == 0).then(|| too_few(comparison)));
+    verdict
+}
+
+fn nothing_tested(comparison: &Comparison) -> String {
+    let least = comparison.instances.into_iter().min().unwrap_or(0);
+    if least < PRESENCE_MIN {
+        let [good, bad] = comparison.instances.map(count);
+        return format!(
+            "nothing was tested: a test needs {PRESENCE_MIN} traces of each class, and {good} are good and {bad} bad"
+        );
+    }
+    if least >= VALUES_MIN {
+        return format!(
+            "nothing was tested: nothing varies, or no type of request has {VALUES_MIN} values of each class"
+        );
+    }
+    let [good, bad] = comparison.instances.map(count);
+    format!(
+        "nothing was tested: times and counts need {VALUES_MIN} values of each class within a type of request, and \
+         {good} traces are good and {bad} bad; no event is in some of them only"
+    )
+}
+
+/// Presence is tested with fewer traces than times and counts.
+fn too_few(comparison: &Comparison) -> String {
+    let [good, bad] = comparison.instances.map(count);
+    format!(
+        "only presence was tested: times and counts need {VALUES_MIN} values of each class within a type of \
+         request, and {good} traces are good and {bad} bad"
+    )
 }
 
 /// The parts that were left out, by reason, and oddities.

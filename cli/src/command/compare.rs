@@ -152,6 +152,8 @@ enum FailOn {
 #[derive(Serialize)]
 struct Report<'a> {
     inputs: &'a [Input],
+    /// Lines of files of instances that are no JSON.
+    unreadable_lines: u64,
     #[serde(flatten)]
     comparison: &'a Comparison,
 }
@@ -163,8 +165,11 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
     args.classes.check(!args.good.is_empty(), args.paths.len())?;
     let html =
         args.html.as_ref().map(|file| Outputs::new(all.iter().copied()).file("--html", file)).transpose()?;
+    let file = instances::read(&all, stop)?;
     let options = comparison::Options {
         paper: args.paper,
+        metric: limits::metric_name(&args.metric, file.is_some()),
+        is_split: args.classes.splits(),
         variables_max: args.variables_max as usize,
         seed: args.seed,
         tail: args.weight_step.map(|step| step.of(&args.metric)).transpose()?,
@@ -182,9 +187,11 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         key: args.key.clone(),
         paper: args.paper,
         ignore: args.ignore.clone(),
+        is_duration_chosen: args.classes.is_by_duration(),
     };
     let mut pulse = stop.pulse();
-    let (inputs, mut comparison, lanes) = if let Some(file) = instances::read(&all, stop)? {
+    let unreadable = file.as_ref().map_or((0, String::new()), |file| instances::unreadable(file, &all));
+    let (inputs, mut comparison, lanes) = if let Some(file) = file {
         if args.classes.is_given() || !args.good.is_empty() {
             return Err(Failure::Usage(
                 "files of instances state their classes (cls); give them alone, without --good, --bad or --bad-..."
@@ -218,10 +225,14 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         if let Some(top) = args.top.filter(|&top| top > 0) {
             comparison.ranked.truncate(top);
         }
-        let printed = output::print_json(&Report { inputs: &inputs, comparison: &comparison });
+        let printed = output::print_json(&Report {
+            inputs: &inputs,
+            unreadable_lines: unreadable.0,
+            comparison: &comparison,
+        });
         return Failure::after(printed, late.and(failed));
     }
-    let text = render::screen(args, &inputs, &comparison) + &written;
+    let text = render::screen(args, &inputs, &comparison) + &unreadable.1 + &written;
     Failure::after(output::report(&text), late.and(failed))
 }
 

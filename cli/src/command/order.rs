@@ -278,6 +278,9 @@ fn read(
     let progress = Progress::reading(paths);
     let mut intake =
         Intake::new(load::EXAMPLES).stop_when(|| stop.is_asked()).progress_to(|bytes| progress.inc(bytes));
+    if args.merge.merged.is_some() {
+        intake = intake.with_unwritten();
+    }
     let mut files = Vec::new();
     let mut log_files = Vec::new();
     let mut span_files = Vec::new();

@@ -29,8 +29,17 @@ fn instances(text: &str) -> InstancesFile {
 
 fn compared(text: &str, paper: bool) -> Comparison {
     let networks = paper.then(Default::default);
-    let options =
-        Options { paper, variables_max: 20_000, seed: 1, networks, tail: None, window: None, details: true };
+    let options = Options {
+        paper,
+        metric: "metric P".to_owned(),
+        is_split: false,
+        variables_max: 20_000,
+        seed: 1,
+        networks,
+        tail: None,
+        window: None,
+        details: true,
+    };
     compare(&instances(text), &options, &mut Pulse::never()).expect("not stopped")
 }
 
@@ -115,7 +124,7 @@ fn features_are_those_of_the_sample() {
         })
         .collect();
     let file = instances(&lines);
-    let sample = Sample::new(&file, 20_000, &mut Pulse::never()).expect("not stopped");
+    let sample = Sample::new(&file, 20_000, false, &mut Pulse::never()).expect("not stopped");
     assert!(close(sample.median_length, expected["median_duration"].as_f64().expect("a number")));
     let mut found: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
     for at in 0..sample.len() {
@@ -219,13 +228,5 @@ fn the_page_is_whole() {
 
 fn drawn(comparison: &Comparison) -> String {
     let notes = ["1 <line> was skipped".to_owned()];
-    page(&Report {
-        title: "<a> & b",
-        metric: "duration, ms",
-        paper: true,
-        window_ns: 0,
-        comparison,
-        lanes: None,
-        notes: &notes,
-    })
+    page(&Report { title: "<a> & b", paper: true, window_ns: 0, comparison, lanes: None, notes: &notes })
 }

@@ -17,6 +17,8 @@ use serde_json::Value;
 fn options(paper: bool) -> Options {
     Options {
         paper,
+        metric: "metric P".to_owned(),
+        is_split: false,
         variables_max: 1_000,
         seed: 1,
         networks: Some(astracer_compare::network::Options::default()),

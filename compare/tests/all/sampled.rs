@@ -63,7 +63,7 @@ fn with_sample(body: impl FnOnce(&Sample, &[Call], &[String])) {
     let chosen = |trace| Chosen { recording: &recording, trace, class: Class::Good, run: 0 };
     let traces =
         Traces::new(recording.traces().map(chosen).collect(), &method, &mut pulse).expect("not stopped");
-    let sample = Sample::new(&traces, 20_000, &mut pulse).expect("not stopped");
+    let sample = Sample::new(&traces, 20_000, true, &mut pulse).expect("not stopped");
     let call = |(at, head): (usize, &Head)| Call { at, start: head.start_ns, stratum: head.stratum };
     let mut calls: Vec<Call> = traces.heads().iter().enumerate().map(call).collect();
     calls.sort_by_key(|call| (call.start, call.at));

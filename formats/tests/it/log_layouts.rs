@@ -96,6 +96,21 @@ fn read(text: &str, changed: u64) -> (logs::Reading, Vec<LogRecord<'static>>) {
     (reading, collected.logs)
 }
 
+/// A banner between records may mention a date, such as that of a build.
+#[test]
+fn a_date_within_a_text_begins_no_record() {
+    let text = "\
+2026-11-21 00:56:22,663 INFO  [main] NameNode: STARTUP_MSG:
+/****************************
+STARTUP_MSG:   build = https://example.org/hadoop -r baa91f7; compiled by 'root' on 2016-08-18T01:41Z
+STARTUP_MSG:   java = 17
+****************************/
+2026-11-21 00:56:22,700 INFO  [main] NameNode: registered
+";
+    let (reading, logs) = read(text, 0);
+    assert_eq!((reading.lines, logs.len()), (6, 2));
+}
+
 proptest! {
     #[test]
     fn records_are_read_back(

@@ -73,7 +73,13 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    fn splits(&self) -> bool {
+    /// True if the root's duration chooses bad traces.
+    pub(super) fn is_by_duration(&self) -> bool {
+        self.bad_slowest.is_some() || self.bad_above.is_some()
+    }
+
+    /// True if an option tells good from bad traces of the same recordings.
+    pub(super) fn splits(&self) -> bool {
         self.bad_time.is_some()
             || self.bad_slowest.is_some()
             || self.bad_above.is_some()

@@ -1,5 +1,6 @@
 //! Opens files of instances, compressed or not.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::shown;
+use crate::output::{escaped, plural, shown};
 
 /// The prefix by which a file's kind is recognised.
 const BEGINNING: u64 = 64 << 10;
@@ -34,6 +35,20 @@ pub(super) fn read(paths: &[&PathBuf], stop: Stop<'_>) -> Result<Option<Instance
         Ok(Some(all))
     };
     interrupt::answer_at_once_while_reading(stop, read)
+}
+
+/// The number of lines that are no JSON, and a line of text for each file that has some.
+pub(super) fn unreadable(file: &InstancesFile, paths: &[&PathBuf]) -> (u64, String) {
+    let (lines, examples) = file.unreadable();
+    let mut text = String::new();
+    if lines > 0 {
+        let _ = writeln!(text, "skipped: {} without an instance", plural(lines, "line"));
+    }
+    for (run, error) in examples {
+        let path = paths.get(*run as usize).map_or_else(String::new, |path| shown(path));
+        let _ = writeln!(text, "  {path}: {}", escaped(&error.to_string()));
+    }
+    (lines, text)
 }
 
 /// True for a regular file that begins with an instance. Errors show when it is read.

@@ -9,7 +9,6 @@ use astracer_compare::traces::Metric;
 use super::{FailOn, when};
 use crate::failure::Failure;
 use crate::output::{self, escaped};
-use crate::values;
 
 /// The least difference that counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,12 +23,36 @@ pub(super) fn least(text: &str) -> Result<Least, String> {
     let mut least = Least { ms: 0.0, share: 0.0 };
     for part in text.split(',').map(str::trim) {
         if part.ends_with('%') {
-            least.share = values::part(part)?;
+            least.share = share(part)?;
         } else {
             least.ms = when::length(part)? as f64 / 1e6;
         }
     }
     Ok(least)
+}
+
+/// A share of the good mean, which a difference may be many times as large as.
+fn share(part: &str) -> Result<f64, String> {
+    let percent = part
+        .trim_end_matches('%')
+        .trim()
+        .parse()
+        .ok()
+        .filter(|share: &f64| share.is_finite() && *share >= 0.0);
+    percent.map(|percent| percent / 100.0).ok_or_else(|| {
+        format!("invalid share '{}': use a percentage of the good mean, such as 10%", escaped(part))
+    })
+}
+
+/// Names a metric and its unit.
+pub(super) fn metric_name(metric: &Metric, is_of_file: bool) -> String {
+    match metric {
+        _ if is_of_file => "metric P".to_owned(),
+        Metric::Duration => "duration of the root, ms".to_owned(),
+        Metric::Errors => "spans with errors".to_owned(),
+        Metric::Attribute(key) => format!("the root's {}", escaped(key)),
+        Metric::Operation(name) => format!("time in {}, ms", escaped(name)),
+    }
 }
 
 /// Parses `--focus`.
@@ -133,10 +156,11 @@ mod tests {
     fn bounds_are_a_time_and_a_share() {
         assert_eq!(least("5ms,10%"), Ok(Least { ms: 5.0, share: 0.1 }));
         assert_eq!(least("10%"), Ok(Least { ms: 0.0, share: 0.1 }));
+        assert_eq!(least("1s,500%"), Ok(Least { ms: 1_000.0, share: 5.0 }));
         assert_eq!(least("1s"), Ok(Least { ms: 1_000.0, share: 0.0 }));
         // As in every other option, a number without a unit is seconds.
         assert_eq!(least("5"), Ok(Least { ms: 5_000.0, share: 0.0 }));
-        for wrong in ["", "5ms,", "x%"] {
+        for wrong in ["", "5ms,", "x%", "-1%", "inf%"] {
             assert!(least(wrong).is_err(), "{wrong}");
         }
     }

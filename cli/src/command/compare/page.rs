@@ -4,7 +4,7 @@ use std::path::Path;
 
 use astracer_compare::comparison::Comparison;
 use astracer_compare::page::{Report, page};
-use astracer_compare::traces::{Metric, Traces};
+use astracer_compare::traces::Traces;
 use astracer_critical_path::lanes::Lanes;
 use astracer_critical_path::traced::Analyser;
 
@@ -42,16 +42,8 @@ pub(super) fn write(
         .flat_map(|input| (input.logs() + &input.footing()).lines().map(str::to_owned).collect::<Vec<_>>())
         .filter(|line| !line.is_empty())
         .collect();
-    let metric = match &args.metric {
-        _ if lanes.is_none() => "the files' P".to_owned(),
-        Metric::Duration => "the duration of the root, ms".to_owned(),
-        Metric::Errors => "spans with errors".to_owned(),
-        Metric::Attribute(key) => format!("the root's {key}"),
-        Metric::Operation(name) => format!("the time in {name}, ms"),
-    };
     let html = page(&Report {
         title: &paths.join(", "),
-        metric: &metric,
         paper: args.paper,
         window_ns: args.classes.window().map_or(0, |window| window.end - window.start),
         comparison,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use astracer_compare::comparison::{Comparison, Row};
+use astracer_compare::features::Feature;
 use astracer_compare::words;
 use astracer_report::numbers::{measure, signed};
 
@@ -48,7 +49,8 @@ fn head(args: &Compare, comparison: &Comparison) -> String {
 fn variables(args: &Compare, comparison: &Comparison) -> String {
     let all = comparison.ranked.len();
     if all == 0 {
-        return "no variable differs\n\n".to_owned();
+        // Without a test the verdict says so.
+        return if comparison.tested == 0 { String::new() } else { "no variable differs\n\n".to_owned() };
     }
     let shown = match args.top.unwrap_or(TOP_DEFAULT) {
         0 => all,
@@ -69,13 +71,16 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
     }
     let row = |row: &Row| {
         let test = &row.ranked.test;
-        let mut cells = vec![
-            row.ranked.variable.clone(),
-            row.ranked.feature.to_string(),
-            measure(test.means[0]),
-            measure(test.means[1]),
-            format!("{} ± {}", signed(row.difference), measure(row.error_95)),
-        ];
+        let mut cells = vec![row.ranked.variable.clone()];
+        if row.ranked.feature == Feature::Present {
+            cells.push("in traces".to_owned());
+            cells.extend(test.means.map(percent));
+            cells.push(format!("{}% ± {}%", signed(row.difference * 100.0), measure(row.error_95 * 100.0)));
+        } else {
+            cells.push(row.ranked.feature.to_string());
+            cells.extend(test.means.map(measure));
+            cells.push(format!("{} ± {}", signed(row.difference), measure(row.error_95)));
+        }
         if comparison.has_chances {
             cells.push(row.chance.map_or_else(|| "-".to_owned(), words::chance));
         }

@@ -299,6 +299,9 @@ fn given_head(layout: &Layout, body: &str, start: usize, stamp: Option<Stamp>) -
     Some(Head { start, stamp: Some(stamp), is_outer: false })
 }
 
+/// A time may stand behind this many words more than twice the usual number.
+const WORDS_MORE: usize = 4;
+
 /// The lines that begin records, if their times are of one form.
 struct Heads<'t> {
     form: Form,
@@ -311,7 +314,7 @@ struct Heads<'t> {
 impl<'t> Heads<'t> {
     fn of(form: Form, lines: &[&'t str], places: &[Vec<(usize, usize, Stamp)>]) -> Option<Self> {
         let mut heads = Self { form, lines: Vec::new(), words_max: 0, is_indented: false };
-        let (mut indented, mut others) = (0, 0);
+        let (mut indented, mut others, mut all_words) = (0, 0, Vec::new());
         for (line, found) in lines.iter().zip(places) {
             let is_indented = line.starts_with([' ', '\t']);
             let Some(&(start, words, stamp)) = found.iter().find(|(.., stamp)| stamp.form == form) else {
@@ -319,9 +322,16 @@ impl<'t> Heads<'t> {
                 continue;
             };
             heads.lines.push((line, start, stamp));
-            heads.words_max = heads.words_max.max(words);
+            all_words.push(words);
             indented += usize::from(is_indented);
         }
+        // A text between two records that mentions a date does so further to the right.
+        let mut sorted = all_words.clone();
+        sorted.sort_unstable();
+        let far = sorted.get(sorted.len() / 2).map_or(0, |median| median * 2 + WORDS_MORE);
+        heads.words_max = sorted.into_iter().filter(|&words| words <= far).max().unwrap_or(0);
+        let mut words = all_words.into_iter();
+        heads.lines.retain(|_| words.next().is_some_and(|words| words <= far));
         heads.is_indented = indented * 2 > heads.lines.len();
         if !heads.is_indented {
             heads.lines.retain(|(line, ..)| !line.starts_with([' ', '\t']));

@@ -1,0 +1,164 @@
+//! `astracer compare`: what differs plainly is found, and what was not tested is not called chance.
+
+use serde_json::{Value, json};
+
+use crate::{Scratch, run, success};
+
+/// A trace: its root's duration in ms, whether it failed, the names of its calls of 1 ms one after
+/// the other, and an attribute of the root.
+struct Trace<'a> {
+    ms: u64,
+    failed: bool,
+    calls: &'a [&'a str],
+    customer: String,
+}
+
+const CALLED: Trace<'_> = Trace { ms: 10, failed: false, calls: &["SELECT"], customer: String::new() };
+
+/// A recording in OTLP's JSON, an hour long from this hour on.
+fn recording(name: &str, hour: u64, traces: &[Trace<'_>]) -> Scratch {
+    let mut spans = Vec::new();
+    for (number, trace) in (1u64..).zip(traces) {
+        let nanos = |ms: u64| {
+            format!(
+                "{}",
+                1_764_000_000_000_000_000
+                    + hour * 3_600_000_000_000
+                    + number * 1_000_000_000
+                    + ms * 1_000_000
+            )
+        };
+        let mut span = |id: u64,
+                        parent: u64,
+                        name: &str,
+                        from: u64,
+                        to: u64,
+                        status: u64,
+                        attributes: Value| {
+            let parent = if parent == 0 { String::new() } else { format!("{parent:016x}") };
+            spans.push(json!({"traceId": format!("{:032x}", hour * 100_000 + number), "spanId": format!("{id:016x}"),
+                "parentSpanId": parent, "name": name, "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to),
+                "status": {"code": status}, "attributes": attributes}));
+        };
+        let own = json!([{"key": "customer", "value": {"stringValue": trace.customer}}]);
+        // Durations vary by a few ms, as real ones do.
+        span(1, 0, "GET /cart", 0, trace.ms + number % 4, if trace.failed { 2 } else { 0 }, own);
+        for (at, name) in (0u64..).zip(trace.calls) {
+            span(2 + at, 1, name, 1 + at, 2 + at, 0, json!([]));
+        }
+    }
+    let service = json!([{"key": "service.name", "value": {"stringValue": "cart"}}]);
+    let text =
+        json!({"resourceSpans": [{"resource": {"attributes": service}, "scopeSpans": [{"spans": spans}]}]});
+    Scratch::new(name, &text.to_string())
+}
+
+fn traces<'a>(count: usize, of: impl Fn(usize) -> Trace<'a>) -> Vec<Trace<'a>> {
+    (0..count).map(of).collect()
+}
+
+fn comparison(args: &[&str]) -> Value {
+    serde_json::from_str(&success(&run(&[&["compare"], args, &["--json"]].concat()))).expect("JSON")
+}
+
+/// The first row: variable, feature and both means.
+fn first(comparison: &Value) -> (&str, &str, f64, f64) {
+    let row = &comparison["ranked"][0];
+    let text = |name: &str| row[name].as_str().unwrap_or_default();
+    let mean = |at: usize| row["means"][at].as_f64().unwrap_or(f64::NAN);
+    (text("variable"), text("feature"), mean(0), mean(1))
+}
+
+#[test]
+fn an_event_of_one_class_alone_comes_first() {
+    let good = recording("compare-present-good", 0, &traces(40, |_| CALLED));
+    let bad = recording(
+        "compare-present-bad",
+        1,
+        &traces(40, |_| Trace { calls: &["SELECT", "lookup"], ..CALLED }),
+    );
+    let found = comparison(&[good.path(), bad.path()]);
+    assert_eq!(first(&found), ("cart lookup", "Present", 0.0, 1.0));
+    assert_eq!(found["ranked"][0]["chance"], 1.0 / 201.0);
+    let shown = success(&run(&["compare", good.path(), bad.path()]));
+    assert!(shown.contains("in traces  0.00%   100%"), "{shown}");
+    // The same calls in both classes are no difference.
+    let same =
+        comparison(&[good.path(), recording("compare-present-same", 2, &traces(40, |_| CALLED)).path()]);
+    assert_eq!(same["ranked"], json!([]));
+    assert_eq!(same["tested_values"].as_u64().map(|tested| tested > 0), Some(true), "{same}");
+}
+
+#[test]
+fn a_second_query_in_every_trace_is_a_count() {
+    let good = recording("compare-twice-good", 0, &traces(40, |_| CALLED));
+    let bad =
+        recording("compare-twice-bad", 1, &traces(40, |_| Trace { calls: &["SELECT", "SELECT"], ..CALLED }));
+    let found = comparison(&[good.path(), bad.path()]);
+    assert_eq!(first(&found), ("cart SELECT", "Count", 1.0, 2.0));
+}
+
+/// A root that takes three times as long, and 30 % errors, end a build. So does neither where runs
+/// differ by accident only.
+#[test]
+fn a_slower_root_and_its_errors_fail_a_build() {
+    let run_of = |name: &str, hour: u64, ms: u64, failed: usize| {
+        let of = |at: usize| Trace { ms, failed: at % 100 < failed, ..CALLED };
+        recording(name, hour, &traces(200, of))
+    };
+    let good = [0, 1, 2].map(|hour| run_of(&format!("compare-run-{hour}"), hour, 10, 1));
+    let with = |bad: &Scratch| {
+        let mut args = vec!["compare"];
+        good.iter().for_each(|run| args.extend(["--good", run.path()]));
+        args.extend(["--bad", bad.path(), "--fail-on", "confirmed"]);
+        let output = run(&args);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, says) = with(&run_of("compare-run-slow", 3, 30, 1));
+    assert!(code == Some(1) && says.contains("GET /cart"), "{says}");
+    let (code, says) = with(&run_of("compare-run-failing", 4, 10, 30));
+    assert!(code == Some(1) && says.contains("cart GET /cart error"), "{says}");
+    assert_eq!(with(&run_of("compare-run-same", 5, 10, 1)).0, Some(0));
+}
+
+#[test]
+fn the_roots_own_time_explains_its_whole_time() {
+    let good = recording("compare-own-good", 0, &traces(40, |_| CALLED));
+    let bad = recording("compare-own-bad", 1, &traces(40, |_| Trace { ms: 30, ..CALLED }));
+    let found = comparison(&[good.path(), bad.path()]);
+    assert_eq!(first(&found).0, "cart GET /cart own ms");
+    assert_eq!(found["ranked"][1]["variable"], "cart GET /cart ms");
+}
+
+/// One customer of a thousand has nearly all slow requests.
+#[test]
+fn a_frequent_value_of_many_is_found() {
+    let of = |at: usize| {
+        let is_slow = at % 20 == 0;
+        let customer = if is_slow { "c-42".to_owned() } else { format!("c-{at}") };
+        Trace { ms: if is_slow { 90 } else { 10 }, customer, ..CALLED }
+    };
+    let day = recording("compare-customers", 0, &traces(1_000, of));
+    let found = comparison(&[day.path(), "--bad-slowest", "5%"]);
+    let rows = found["ranked"].as_array().expect("rows");
+    let customer = rows.iter().find(|row| row["variable"] == "cart customer=c-42").expect("a row");
+    // One good trace is c-42, too: number 42 of a thousand.
+    let means = [0, 1].map(|at| customer["means"][at].as_f64().unwrap_or(f64::NAN));
+    assert_eq!(means, [1.0 / 950.0, 1.0]);
+    // The duration chose the classes, so it is no finding.
+    assert!(rows.iter().all(|row| row["variable"] != "cart GET /cart ms"), "{found}");
+}
+
+#[test]
+fn too_few_traces_are_not_within_chance() {
+    let of = |at: usize| Trace { ms: if at < 4 { 2_000 } else { 10 }, ..CALLED };
+    let day = recording("compare-few", 0, &traces(60, of));
+    let shown = success(&run(&["compare", day.path(), "--bad-above", "1s"]));
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains("nothing was tested: times and counts need 5 values of each class"), "{shown}");
+    assert!(!shown.contains("within chance"), "{shown}");
+    // Presence is tested with four.
+    let of = |at: usize| Trace { calls: if at < 4 { &["SELECT", "lock"] } else { &["SELECT"] }, ..of(at) };
+    let day = recording("compare-four", 0, &traces(60, of));
+    assert_eq!(first(&comparison(&[day.path(), "--bad-above", "1s"])), ("cart lock", "Present", 0.0, 1.0));
+}
