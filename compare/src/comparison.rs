@@ -14,11 +14,11 @@ use super::mix::{Mix, mix};
 use super::moments::{Moments, weight_at};
 use super::network::{self, Network, networks};
 use super::placebos::Placebos;
-use super::ranking::{LEVEL, Ranked, Score, Tested, is_significant, rank};
+use super::ranking::{LEVEL, Ranked, Score, is_significant, rank};
 use super::runs::Runs;
 use super::sample::{Sample, column_feature};
 use super::typed::{Conditions, Part, Sums, welch};
-use super::welch::Test;
+use super::welch::{Test, Tested};
 use super::{placebos, student, tails};
 
 /// Settings of a comparison.

@@ -8,8 +8,8 @@ use self::only::OnlyRow;
 use self::typical::Typical;
 use super::instances::Head;
 use super::moments::{Moments, weight_at};
-use super::ranking::Tested;
 use super::sample::{Column, Sample};
+use super::welch::Tested;
 
 pub mod drift;
 pub mod histogram;

@@ -316,8 +316,8 @@ mod tests {
         assert_eq!((variables.get(0), variables.get(1)), ((Kind::Event, "x"), (Kind::State, "y")));
     }
 
-    /// What Python writes for no number, and `null`, are values that are not there. A torn last line
-    /// costs that line.
+    /// NaN, as Python writes it, and `null` are values that are not there. A torn last line costs
+    /// that line.
     #[test]
     fn a_missing_value_or_a_torn_line_costs_no_more_than_itself() {
         let text = "{\"id\":\"NaN \\\" NaN\",\"cls\":1,\"dur\":7,\"ev\":{\"x\":[1,NaN,null]},\"st\":{\"y\":[[3,-Infinity]]}}\n{\"id\":\"b\",\"cl";

@@ -15,8 +15,9 @@ use serde::Serialize;
 use self::attention::Focus;
 use super::features::{Feature, Kind};
 use super::instances::{Class, Head, VariableId};
-use super::ranking::{Tested, is_significant};
+use super::ranking::is_significant;
 use super::sample::{COUNT, Column, Sample, column, median};
+use super::welch::Tested;
 
 pub mod attention;
 pub mod tree;

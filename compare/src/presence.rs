@@ -1,18 +1,17 @@
 //! Tests of presence: in how many instances of each group an event happens.
 //!
-//! The difference D of the shares is that of other features: within types, by the bad group's
-//! mix. Its error takes each share as (x + 1) / (n + 2), as A. Agresti and B. Caffo propose ("Simple
-//! and Effective Confidence Intervals for Proportions", The American Statistician, 2000), so that 0
-//! of n and n of n have one, too, and rows compare by |t| with those of values. The p-value is that
-//! of the Mantel-Haenszel test. It is exact for few events: given how often the event happens in
-//! each type, the number in the bad group is a sum of hypergeometric numbers (N. Mantel and W.
-//! Haenszel, 1959; R. Fisher, 1935, for one type). With unequal weights, numbers are effective ones
-//! and the distribution is Student's.
+//! The difference D of the shares is that of other features: within types, by the bad group's mix.
+//! Its error takes each share as (x + 1) / (n + 2), as A. Agresti and B. Caffo propose ("Simple and
+//! Effective Confidence Intervals for Proportions", The American Statistician, 2000). So 0 of n and
+//! n of n have one, too, and rows compare by |t| with those of values. The p-value is that of the
+//! Mantel-Haenszel test. It is exact for few events: given how often the event happens in each
+//! type, the number in the bad group is a sum of hypergeometric numbers (N. Mantel and W. Haenszel,
+//! 1959; R. Fisher, 1935, for one type). With unequal weights, numbers are effective ones and the
+//! distribution is Student's.
 
 use super::moments::Moments;
 use super::student;
-use super::typed::Outcome;
-use super::welch::Test;
+use super::welch::{Outcome, Test};
 
 /// The least instances of each group, over all types.
 pub(super) const INSTANCES_MIN: u64 = 4;

@@ -9,19 +9,10 @@ use super::chance::Chance;
 use super::features::{Feature, Kind};
 use super::instances::Variables;
 use super::sample::{Column, column_feature};
-use super::welch::Test;
+use super::welch::{Test, Tested};
 
 /// The level of all tests together.
 pub const LEVEL: f64 = 0.05;
-
-/// A tested feature.
-#[derive(Clone, Copy, Debug)]
-pub struct Tested {
-    /// The feature's column.
-    pub column: Column,
-    /// The test.
-    pub test: Test,
-}
 
 /// A variable with at least one significant feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -97,7 +88,8 @@ pub fn rank(
             // A count of 0 or 1 is a presence, which says the same in plainer words.
             Score::Largest => {
                 let t = if feature == Feature::Present { t * 1.2 } else { t };
-                // What is so in every trace of one class and in none of the other says more than when.
+                // True of each trace of one class and of none of the other says more
+                // than a time.
                 let plain = match feature {
                     Feature::Present if separates(tested) => 2,
                     Feature::Count if separates(tested) => 1,

@@ -9,7 +9,8 @@ use super::instances::{Class, Head};
 use super::moments::weight_at;
 use super::ranking::LEVEL;
 use super::sample::{Column, Sample};
-use super::typed::{Conditions, Outcome, Part, Sums};
+use super::typed::{Conditions, Part, Sums};
+use super::welch::Outcome;
 
 /// The null ratio of a confirmed feature.
 pub const RATIO_MIN: f64 = 3.0;

@@ -33,8 +33,8 @@ use super::instances::{Class, Head, Observed, Source, Variables};
 use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::weight;
 
-/// Of an attribute with more distinct values, such as a customer, only the most frequent ones are
-/// variables.
+/// The most distinct values of an attribute that are all variables. With more, such as customers,
+/// only the most frequent ones are.
 pub const VALUES_MAX: usize = 50;
 /// The most frequent values of such an attribute that are variables, if this many traces have them.
 const FREQUENT_MAX: usize = 20;

@@ -14,10 +14,9 @@ use rapidhash::fast::RandomState;
 
 use super::moments::Moments;
 use super::presence::{Instances, Presence};
-use super::ranking::Tested;
 use super::sample::{Column, Sample};
 use super::student;
-use super::welch::Test;
+use super::welch::{Outcome, Test, Tested};
 
 /// A type counts for a feature if each class has this many values of it.
 pub const VALUES_MIN: u64 = 5;
@@ -49,30 +48,6 @@ impl Conditions {
         Conditions { values_min: VALUES_MIN, df_min: DF_MIN, error_min: ERROR_MIN, constants: true };
     /// The conditions of the paper: two values, and not both variances 0.
     pub const PAPER: Self = Conditions { values_min: 2, df_min: 0.0, error_min: 0.0, constants: false };
-}
-
-/// The comparison of a column between two groups.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Outcome {
-    /// The test.
-    Tested(Test),
-    /// The values do not vary within the groups, or hardly, so there is no error to compare with.
-    Constant {
-        /// True if the groups' means differ.
-        differs: bool,
-    },
-    /// Too few values.
-    TooFew,
-}
-
-impl Outcome {
-    /// The test, if there is one.
-    pub fn test(self) -> Option<Test> {
-        match self {
-            Self::Tested(test) => Some(test),
-            Self::Constant { .. } | Self::TooFew => None,
-        }
-    }
 }
 
 /// An instance that takes part in comparisons.

@@ -1,6 +1,8 @@
-//! The result of Welch's t-test.
+//! The result of a test of one feature.
 
 use serde::Serialize;
+
+use super::sample::Column;
 
 /// The result of a t-test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -16,4 +18,37 @@ pub struct Test {
     pub df: f64,
     /// The two-sided p-value.
     pub p: f64,
+}
+
+/// A tested feature.
+#[derive(Clone, Copy, Debug)]
+pub struct Tested {
+    /// The feature's column.
+    pub column: Column,
+    /// The test.
+    pub test: Test,
+}
+
+/// The comparison of a column between two groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// The test.
+    Tested(Test),
+    /// The values do not vary within the groups, or hardly, so there is no error to compare with.
+    Constant {
+        /// True if the groups' means differ.
+        differs: bool,
+    },
+    /// Too few values.
+    TooFew,
+}
+
+impl Outcome {
+    /// The test, if there is one.
+    pub fn test(self) -> Option<Test> {
+        match self {
+            Self::Tested(test) => Some(test),
+            Self::Constant { .. } | Self::TooFew => None,
+        }
+    }
 }

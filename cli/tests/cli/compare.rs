@@ -134,7 +134,7 @@ fn the_roots_own_time_explains_its_whole_time() {
 #[test]
 fn a_frequent_value_of_many_is_found() {
     let of = |at: usize| {
-        let is_slow = at % 20 == 0;
+        let is_slow = at.is_multiple_of(20);
         let customer = if is_slow { "c-42".to_owned() } else { format!("c-{at}") };
         Trace { ms: if is_slow { 90 } else { 10 }, customer, ..CALLED }
     };

@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use super::super::instances::{Class, Head};
 use super::super::moments::Moments;
-use super::super::ranking::{Tested, is_significant};
+use super::super::ranking::is_significant;
 use super::super::typed::{Conditions, Part, Sums, welch};
 use super::super::welch::Test;
+use super::super::welch::Tested;
 use super::Compared;
 
 /// The stretches of time into which all instances are cut.

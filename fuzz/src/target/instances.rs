@@ -46,6 +46,8 @@ fn read(data: &[u8]) -> Option<InstancesFile> {
 fn compared(instances: &InstancesFile, paper: bool) -> Comparison {
     let options = Options {
         paper,
+        metric: "metric P".to_owned(),
+        is_split: false,
         variables_max: VARIABLES_MAX,
         seed: 1,
         networks: Some(Default::default()),

@@ -49,7 +49,7 @@ fn head(args: &Compare, comparison: &Comparison) -> String {
 fn variables(args: &Compare, comparison: &Comparison) -> String {
     let all = comparison.ranked.len();
     if all == 0 {
-        // Without a test the verdict says so.
+        // Without a test the line above says so.
         return if comparison.tested == 0 { String::new() } else { "no variable differs\n\n".to_owned() };
     }
     let shown = match args.top.unwrap_or(TOP_DEFAULT) {
