@@ -51,6 +51,8 @@ pub struct Intake<'i> {
     wants_logs: bool,
     keeps_writes: bool,
     keeps_unwritten: bool,
+    /// Names and given hosts of files.
+    opened: HashSet<(Arc<str>, String), RandomState>,
 }
 
 /// A recording with the events of its threads.
@@ -112,6 +114,7 @@ impl<'i> Intake<'i> {
             wants_logs: true,
             keeps_writes: false,
             keeps_unwritten: false,
+            opened: HashSet::default(),
         }
     }
 
@@ -216,17 +219,15 @@ impl<'i> Intake<'i> {
     }
 
     fn open(&mut self, file: &Arc<str>, is_ordered: bool) {
-        let known = self.events.files.iter().zip(&self.origins);
-        self.is_repeated = known.into_iter().any(|(name, origin)| name == file && origin.given == self.host);
+        self.is_repeated = !self.opened.insert((Arc::clone(file), self.host.clone()));
         if self.is_repeated {
             self.skipped.push((Arc::clone(file), REPEATED.to_owned()));
         }
         let process = stem(file);
         let group = format!("{}{process}", &file[..file.rfind('/').map_or(0, |at| at + 1)]);
         let host = if self.host.is_empty() { provisional(&group) } else { self.host.clone() };
-        self.events.files.push(Arc::clone(file));
+        self.events.push_file(Arc::clone(file));
         self.origins.push(Origin {
-            given: self.host.clone(),
             host,
             process: process.to_owned(),
             group,

@@ -1,11 +1,13 @@
 //! The events of all files, with their threads, processes, hosts, channels and files.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use astracer_model::event::{Channel, EventKind};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::SpanKind;
 use astracer_recording::intern::{Interner, Symbol};
+use rapidhash::fast::RandomState;
 
 use crate::shifts;
 
@@ -142,6 +144,7 @@ pub struct Points {
     pub(crate) channels: Vec<Channel<'static>>,
     pub(crate) calls: Interner,
     pub(crate) files: Vec<Arc<str>>,
+    file_numbers: HashMap<Arc<str>, u32, RandomState>,
     pub(crate) texts: Vec<u8>,
     pub(crate) spans: Vec<SpanRow>,
     /// Parents of spans.
@@ -230,11 +233,16 @@ impl Points {
 
     /// The number of a file, which is added if it is new.
     pub(crate) fn file_number(&mut self, file: &str) -> u32 {
-        let found = self.files.iter().rposition(|known| &**known == file);
-        found.unwrap_or_else(|| {
-            self.files.push(file.into());
-            self.files.len() - 1
-        }) as u32
+        let found = self.file_numbers.get(file).copied();
+        found.unwrap_or_else(|| self.push_file(file.into()))
+    }
+
+    /// Adds a file, which from then on has this name.
+    pub(crate) fn push_file(&mut self, file: Arc<str>) -> u32 {
+        let number = self.files.len() as u32;
+        self.files.push(Arc::clone(&file));
+        self.file_numbers.insert(file, number);
+        number
     }
 
     /// The names of the hosts.

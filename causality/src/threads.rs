@@ -109,9 +109,7 @@ impl Threads {
 /// Where the events of a file belong.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origin {
-    /// The host that the user names; empty if it is unknown.
-    pub(crate) given: String,
-    /// The same, or a provisional name.
+    /// The host that the user names, or a provisional name.
     pub(crate) host: String,
     /// The file's name without folder and endings.
     pub(crate) process: String,
