@@ -227,13 +227,7 @@ impl<'i> Intake<'i> {
         let group = format!("{}{process}", &file[..file.rfind('/').map_or(0, |at| at + 1)]);
         let host = if self.host.is_empty() { provisional(&group) } else { self.host.clone() };
         self.events.push_file(Arc::clone(file));
-        self.origins.push(Origin {
-            host,
-            process: process.to_owned(),
-            group,
-            is_ordered,
-            has_clocks: false,
-        });
+        self.origins.push(Origin { host, process: process.to_owned(), group, is_ordered, has_clocks: false });
     }
 
     fn thread(&mut self, name: &str, process: &str, host: &str, group: &str) -> u32 {

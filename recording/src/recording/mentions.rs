@@ -45,12 +45,8 @@ impl Mentions {
 /// Passes the numbers of a text that have the shape of an id, until `found` returns false: 16 or 32
 /// hexadecimal digits, also as a UUID or as X-Ray writes them, and decimal numbers of 64 bits.
 pub fn each_id(text: &[u8], mut found: impl FnMut(u128) -> bool) {
-    let mut at = 0;
+    let mut at = next_word(text, 0);
     while at < text.len() {
-        if !text[at].is_ascii_alphanumeric() {
-            at += 1;
-            continue;
-        }
         let start = if text[at..].starts_with(b"0x") || text[at..].starts_with(b"0X") { at + 2 } else { at };
         let end = start + text[start..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
         // `nr-1a2b...` and `_1a2b...` are apart from their prefix, but `s1a2b...` is not.
@@ -66,8 +62,28 @@ pub fn each_id(text: &[u8], mut found: impl FnMut(u128) -> bool) {
                 return;
             }
         }
-        at = hex_end;
+        at = next_word(text, hex_end);
     }
+}
+
+/// The least characters of an id, which are digits and dashes.
+const PARTS_MIN: usize = 16;
+
+/// The start of the next word that may hold an id, from the end of another word on. Most of a text
+/// is not looked at: where every 16th character is no part of an id, there is none.
+fn next_word(text: &[u8], from: usize) -> usize {
+    let mut at = from;
+    let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
+    while let Some(window) = text.get(at..at + PARTS_MIN) {
+        let parts = window.iter().rev().take_while(|byte| is_part(byte)).count();
+        at += PARTS_MIN - parts;
+        if parts > 0 {
+            // Its word may begin with other letters, as that of `0x1a2b` does.
+            at -= text[from..at].iter().rev().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+            return at + text[at..].iter().take_while(|byte| !byte.is_ascii_alphanumeric()).count();
+        }
+    }
+    text.len()
 }
 
 /// The number of a UUID, or of X-Ray's 8 and 24 digits, and its length.
@@ -130,6 +146,64 @@ mod tests {
             let mut mentions = Mentions::default();
             mentions.add(text.as_bytes(), (TraceId::ZERO, SpanId::ZERO));
             assert_eq!(mentions.of(0), expected, "{text}");
+        }
+    }
+
+    /// Words of random characters, each looked at from each of its places.
+    #[test]
+    fn no_id_is_skipped() {
+        // Xorshift (G. Marsaglia, 2003).
+        let mut state = 11u64;
+        let mut below = |end: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % end
+        };
+        let mut found_all = 0;
+        for _ in 0..20_000 {
+            let text: Vec<u8> = (0..below(90))
+                .map(|_| b"0123456789abcdef0123456789abcdef-- xX:g"[below(39) as usize])
+                .collect();
+            let (mut own, mut slow) = (Vec::new(), Vec::new());
+            each_id(&text, |number| {
+                own.push(number);
+                true
+            });
+            let mut at = 0;
+            while at < text.len() {
+                let word = text[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+                // A word alone, with what may follow it, is the only one that is not skipped.
+                let mut ends = at + word.max(1);
+                if word > 0 {
+                    let mut first = Vec::new();
+                    let padded = [&text[at..], &[b' '; 16]].concat();
+                    first_ids(&padded, &mut first);
+                    slow.extend(first.iter().map(|&(number, _)| number));
+                    ends = first.last().map_or(ends, |&(_, len)| at + len).max(ends);
+                }
+                at = ends;
+            }
+            assert_eq!(own, slow, "{:?}", String::from_utf8_lossy(&text));
+            found_all += own.len();
+        }
+        assert!(found_all > 300, "{found_all}");
+    }
+
+    /// The ids of the word at the start of a text, with its length.
+    fn first_ids(text: &[u8], ids: &mut Vec<(u128, usize)>) {
+        let skip = if text.starts_with(b"0x") || text.starts_with(b"0X") { 2 } else { 0 };
+        let word = text[skip..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        let hex = match grouped(&text[skip..], word) {
+            Some((number, len)) => Some((number, skip + len)),
+            None if word == 16 || word == 32 => {
+                hexadecimal(&text[skip..skip + word]).map(|number| (number, skip + word))
+            }
+            None => None,
+        };
+        ids.extend(hex);
+        if (16..=20).contains(&word) {
+            ids.extend(decimal(&text[skip..skip + word]).map(|number| (number, skip + word)));
         }
     }
 
