@@ -149,8 +149,7 @@ pub struct FileSummary {
 ///
 /// Files without traces are [skipped](Sink::skipped) with a reason, and so are hidden files and
 /// links to something that is read anyway. A file that cannot be read, ends early or exceeds a
-/// limit is a [`Problem`](astracer_model::Problem), which is reported after the valid spans before
-/// it.
+/// limit is a [`Problem`], which is reported after the valid spans before it.
 ///
 /// # Errors
 ///
