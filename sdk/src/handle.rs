@@ -135,6 +135,7 @@ impl Handle {
     /// end; otherwise its spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), FlushError> {
         let Some(shared) = self.shared() else { return Ok(()) };
+        shared.reports.begin_end();
         let ended = end(shared, timeout);
         shared.reports.end();
         shared.reports.announce();

@@ -58,6 +58,8 @@ struct State {
     undelivered: Option<String>,
     /// When each kind was last due, or for hints looked for.
     at: [Option<Instant>; Kind::Notice as usize],
+    /// A shutdown has begun: its error reports the spans that are lost from now on.
+    is_ending: bool,
     is_over: bool,
 }
 
@@ -106,7 +108,8 @@ impl State {
             let text = format!("exports wait, with {}: {reason}{switch}", spans(stats.spans_waiting));
             due.push(Report(Kind::Failing, text));
         }
-        if lost > self.lost && self.may(Kind::Lost, now) {
+        let is_left_to_shutdown = self.is_ending && faults(&stats.spans_lost) > self.reported;
+        if lost > self.lost && !is_left_to_shutdown && self.may(Kind::Lost, now) {
             (self.lost, self.failing_from) = (lost, Some(stats.spans_exported));
             let reason = stats.waiting.as_ref().or(stats.last_error.as_ref());
             let reason = reason.map(|error| format!("; {error}")).unwrap_or_default();
@@ -264,6 +267,12 @@ impl Reports {
         self.hint.get().cloned()
     }
 
+    /// From now on, lost spans that the shutdown's error has to report come with it, and not in an
+    /// event as well.
+    pub(crate) fn begin_end(&self) {
+        self.lock().is_ending = true;
+    }
+
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -403,6 +412,21 @@ mod tests {
         (stats.spans_lost.capped, stats.last_error) = (100, Some("used up".to_owned()));
         stats.waiting = None;
         assert_eq!(state.due(&stats, "", at(400)), [lost("109 lost (expired 9, capped 100); used up")]);
+    }
+
+    #[test]
+    fn spans_lost_during_a_shutdown_are_left_to_its_error() {
+        let (reports, now) = (Reports::default(), Instant::now());
+        let mut stats = Stats::default();
+        (stats.spans_lost.expired, stats.waiting) = (2, Some("nothing listens".to_owned()));
+        reports.begin_end();
+        let failing = Report(Kind::Failing, "exports wait, with 0 spans: nothing listens".to_owned());
+        assert_eq!(reports.lock().due(&stats, "", now), [failing]);
+        assert_eq!(reports.take_unreported(&stats.spans_lost), 2);
+        // The error does not count spans that the cap refused.
+        stats.spans_lost.capped = 1;
+        let lost = "spans since the start: 3 lost (expired 2, capped 1); nothing listens";
+        assert_eq!(reports.lock().due(&stats, "", now), [Report(Kind::Lost, lost.to_owned())]);
     }
 
     #[test]
