@@ -149,8 +149,7 @@ impl Flow<u32> for Walk<'_, '_> {
         let row = &events.rows()[at as usize];
         let name = points.name(row);
         let lists = points.plan.select(name, None);
-        let is_own = matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd);
-        let Some(span) = points.span(row).filter(|_| is_own) else {
+        let Some(span) = points.span(row).filter(|_| row.is_of_span()) else {
             if lists.wants(Edge::Event) {
                 let point = Other { points, at, row, name };
                 points.plan.visit(bag, lists, &point, &mut self.output);

@@ -125,7 +125,7 @@ impl<'i> Intake<'i> {
         self
     }
 
-    /// Keeps the calls that write to files which are no logs here, and would be left out.
+    /// Keeps calls that write to files other than the logs that are read. Else they are left out.
     #[must_use]
     pub fn with_writes(mut self) -> Self {
         self.keeps_writes = true;
@@ -323,7 +323,7 @@ fn log_records(
     let set_of_file = sets_of(&events.files);
     found.traces = of_traces;
     let known = Known::new(events);
-    events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
+    events.rows.iter_mut().filter(|row| !row.is_of_span()).for_each(|row| row.chain = row.thread);
     for record in &records {
         let set = &set_of_file[record.file as usize];
         let stem = stem(set);
@@ -460,7 +460,7 @@ fn sort(events: &mut Points, origins: &[Origin]) {
     by_sequence.sort_unstable_by_key(|&at| (events.rows[at as usize].sequence, at));
     for at in by_sequence {
         let row = &mut events.rows[at as usize];
-        if is_ordered(row) && !spans::is_span(row) {
+        if is_ordered(row) && !row.is_of_span() {
             let latest = &mut latest[row.file as usize];
             *latest = row.time.max(*latest);
             row.rank = *latest;

@@ -12,7 +12,7 @@ use rapidhash::fast::RandomState;
 use crate::shifts;
 
 /// The host of logs and straces that name none.
-pub(crate) const LOCAL: &str = "local";
+pub const LOCAL: &str = "local";
 /// The sequence numbers of one span's points: its start, its events, and last its end.
 pub(crate) const POINTS: u64 = 1 << 20;
 /// No thread, channel or file.
@@ -70,6 +70,13 @@ pub struct Point {
     /// The first bytes of a message, and their number.
     pub(crate) head: ([u8; 15], u8),
     pub(crate) text: (u64, u32),
+}
+
+impl Point {
+    /// True for a start, an event or an end of a span.
+    pub fn is_of_span(&self) -> bool {
+        matches!(self.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd)
+    }
 }
 
 /// One thread: a line of the diagram.

@@ -7,7 +7,7 @@ use astracer_model::event::EventKind;
 use astracer_model::ids::{SpanId, TraceId};
 
 use crate::edge::{Edge, EdgeKind};
-use crate::points::{NONE, Placed, Point, Points, SpanRow};
+use crate::points::{NONE, Placed, Points, SpanRow};
 use crate::written::Joins;
 
 /// Points that belong together by ids.
@@ -166,9 +166,4 @@ fn count(events: &Points, joins: &mut Joins) {
     for (reason, number) in unjoined {
         *joins.unjoined.entry(reason).or_insert(0) += number;
     }
-}
-
-/// True for events that the order of their thread does not concern.
-pub(crate) fn is_span(row: &Point) -> bool {
-    matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd)
 }

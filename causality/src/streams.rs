@@ -172,10 +172,7 @@ impl Reopened {
         found.connects.values_mut().chain(found.accepts.values_mut()).for_each(|times| times.sort_unstable());
         let numbers: HashMap<_, u32, RandomState> = events.channels().iter().zip(0..).collect();
         for &channel in found.connects.keys() {
-            let own = &events.channels()[channel as usize];
-            let mut turned = own.clone();
-            std::mem::swap(&mut turned.from, &mut turned.to);
-            if let Some(&other) = numbers.get(&turned) {
+            if let Some(&other) = numbers.get(&events.channels()[channel as usize].reversed()) {
                 found.other[other as usize] = channel;
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use astracer_causality::causes::Causes;
-use astracer_causality::points::{NONE, Point};
-use astracer_model::event::{Channel, EventKind};
+use astracer_causality::points::NONE;
+use astracer_model::event::EventKind;
 use rapidhash::fast::RandomState;
 use serde::Serialize;
 
@@ -90,18 +90,11 @@ struct Calls {
 impl Calls {
     fn new(causes: &Causes) -> Self {
         let (points, times) = (&causes.events, &causes.aligned_times);
-        let is_call = |row: &Point| {
-            !matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd)
-        };
         let numbers: HashMap<_, u32, RandomState> = points.channels().iter().zip(0..).collect();
-        let turned = |channel: &Channel<'static>| {
-            let mut turned = channel.clone();
-            std::mem::swap(&mut turned.from, &mut turned.to);
-            numbers.get(&turned).copied()
-        };
-        let answers: Vec<Option<u32>> = points.channels().iter().map(turned).collect();
+        let answers: Vec<Option<u32>> =
+            points.channels().iter().map(|channel| numbers.get(&channel.reversed()).copied()).collect();
         let mut calls = Self { of_threads: Vec::new(), receives: Vec::new(), requests: Vec::new() };
-        for (at, row) in (0..).zip(points.rows()).filter(|(_, row)| is_call(row)) {
+        for (at, row) in (0..).zip(points.rows()).filter(|(_, row)| !row.is_of_span()) {
             let time = times[at as usize];
             calls.of_threads.push((row.thread, time, at));
             if row.kind == EventKind::Receive && row.channel != NONE {

@@ -161,6 +161,14 @@ pub struct Channel<'a> {
     pub is_datagram: bool,
 }
 
+impl Channel<'_> {
+    /// The other direction of the connection.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self { from: self.to.clone(), to: self.from.clone(), is_datagram: self.is_datagram }
+    }
+}
+
 impl fmt::Display for Channel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}->{}", self.from, self.to)

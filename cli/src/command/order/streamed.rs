@@ -10,6 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use astracer_causality::points::LOCAL;
 use astracer_formats::logs;
 use astracer_model::Problems;
 use astracer_model::log::{LogRecord, Severity};
@@ -28,9 +29,6 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::Input;
 use crate::output;
-
-/// The host of logs that state none.
-const LOCAL: &str = "local";
 
 /// One record on its way from its reader to the printer.
 struct Item {
