@@ -152,7 +152,7 @@ enum FailOn {
 #[derive(Serialize)]
 struct Report<'a> {
     inputs: &'a [Input],
-    /// Lines of files of instances that are no JSON.
+    /// Lines of files of instances that are not JSON.
     unreadable_lines: u64,
     #[serde(flatten)]
     comparison: &'a Comparison,
@@ -165,6 +165,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
     args.classes.check(!args.good.is_empty(), args.paths.len())?;
     let html =
         args.html.as_ref().map(|file| Outputs::new(all.iter().copied()).file("--html", file)).transpose()?;
+    let tail = args.weight_step.map(|step| step.of(&args.metric)).transpose()?;
     let file = instances::read(&all, stop)?;
     let options = comparison::Options {
         paper: args.paper,
@@ -172,7 +173,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         is_split: args.classes.splits(),
         variables_max: args.variables_max as usize,
         seed: args.seed,
-        tail: args.weight_step.map(|step| step.of(&args.metric)).transpose()?,
+        tail,
         window: args.classes.window(),
         // The screen shows neither.
         details: args.json || args.html.is_some(),
