@@ -74,9 +74,7 @@ impl Chance {
         let reached = self.largest.iter().filter(|&&largest| largest >= own).count();
         Some((reached + 1) as f64 / (self.largest.len() + 1) as f64)
     }
-}
 
-impl Chance {
     /// True if a column's values differ between the classes and not within them.
     pub(super) fn separates(&self, column: Column) -> bool {
         self.own.get(column as usize).is_some_and(|t| t.is_infinite())

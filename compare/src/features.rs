@@ -121,9 +121,7 @@ impl Feature {
             Self::ThreeQuarterAbsolute => "ThreeQuarter.Absolute",
         }
     }
-}
 
-impl Feature {
     /// True for times and values at a share of the run's length: they also differ when that does.
     pub fn is_relative(self) -> bool {
         matches!(

@@ -133,7 +133,7 @@ impl InstancesFile {
     }
 
     /// Adds the instances of a file, all of which belong to run number `run`. Empty lines are
-    /// skipped, and lines that are no JSON, such as a torn last one, are counted.
+    /// skipped, and lines that are not JSON, such as a torn last one, are counted.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl InstancesFile {
         Ok(())
     }
 
-    /// The number of lines that are no JSON, and the first of each run that has one.
+    /// The number of lines that are not JSON, and the first of each run that has one.
     pub fn unreadable(&self) -> (u64, &[(u32, FileError)]) {
         (self.unreadable, &self.examples)
     }

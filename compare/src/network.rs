@@ -116,11 +116,9 @@ pub fn networks(
             let work =
                 Work { sample, heads, rows: &rows, variables: &variables, kind, significant: &significant };
             // The features of one kind at a time: each needs the columns of all its variables.
-            let places =
-                (0..kind.features().len()).filter(|&place| kind.features()[place] != Feature::Present);
-            let made: Vec<Network> = places
-                .collect::<Vec<_>>()
+            let made: Vec<Network> = (0..kind.features().len())
                 .into_par_iter()
+                .filter(|&place| kind.features()[place] != Feature::Present)
                 .map(|place| {
                     let mut network = work.network(place, class, &all, options);
                     network.instances_left_out = of_class - rows.len();

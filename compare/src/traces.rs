@@ -11,7 +11,6 @@
 //! | `service key` | state | end of a span, its numeric attribute |
 //! | `service log logger#line` | event | a log record |
 //! | `service log logger#line [1]` | state | a log record, a number that it states |
-//!
 //! | `service operation own ms` | state | end of the span, its duration less what its children cover |
 //!
 //! Times are ms since the root's start. In the paper the root provides the metric and is no

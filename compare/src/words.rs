@@ -74,8 +74,8 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
     }
     let by_runs = match comparison.verdict {
         Verdict::Unconfirmed if comparison.is_split => {
-            "unconfirmed: good and bad are parts of the same recordings, which show what \
-                                                        goes together, not what causes it"
+            "unconfirmed: good and bad are parts of the same recordings, which show what goes together, not \
+             what causes it"
                 .to_owned()
         }
         Verdict::Unconfirmed => "unconfirmed: one good run cannot tell a change from the difference between \

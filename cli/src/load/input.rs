@@ -198,9 +198,7 @@ impl File {
             events: None,
         }
     }
-}
 
-impl File {
     pub(super) fn of_events(summary: &EventFileSummary) -> Self {
         Self {
             name: summary.name.to_string(),

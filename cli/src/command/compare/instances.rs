@@ -37,7 +37,7 @@ pub(super) fn read(paths: &[&PathBuf], stop: Stop<'_>) -> Result<Option<Instance
     interrupt::answer_at_once_while_reading(stop, read)
 }
 
-/// The number of lines that are no JSON, and a line of text for each file that has some.
+/// The number of lines that are not JSON, and a line of text for each file that has some.
 pub(super) fn unreadable(file: &InstancesFile, paths: &[&PathBuf]) -> (u64, String) {
     let (lines, examples) = file.unreadable();
     let mut text = String::new();
