@@ -78,7 +78,6 @@ fn aged(name: &str) -> Option<(String, Age)> {
             true => (rest[..digits].parse().unwrap_or(u64::MAX), &rest[digits..]),
             false => (0, if rest.is_empty() { "" } else { &behind[behind.len() - rest.len() - 1..] }),
         };
-        let rest = if rest.is_empty() { "" } else { rest };
         return (!before.is_empty()).then(|| (format!("{before}{rest}"), Age::Dated(date, number)));
     }
     let number = |part: &str| -> Option<u64> {

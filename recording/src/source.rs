@@ -304,13 +304,13 @@ pub fn survey(path: &Path, options: &Options) -> Result<Vec<Surveyed>, SourceErr
     let unreadable = |error| SourceError::open(path, error);
     let mut all = Vec::new();
     for found in Walk::new(path).map_err(unreadable)? {
-        let (path, mut first) = match found {
+        let (path, reason) = match found {
             Found::File { path, .. } => (path, String::new()),
             Found::Skipped { path, reason } => (path, reason),
             Found::Unreadable { path, error } => (path, error.to_string()),
         };
         let name = label::of_path(&path);
-        let mut seen = First { name, content: None, is_archive: false, reason: std::mem::take(&mut first) };
+        let mut seen = First { name, content: None, is_archive: false, reason };
         if seen.reason.is_empty() {
             let (stored, expanded) = (Cell::new(0), Cell::new(0));
             let name = Arc::clone(&seen.name);

@@ -44,7 +44,7 @@ pub use text::Reading;
 pub use time::Zone;
 pub(crate) use time::leading as leading_time;
 
-/// Detects the format of logs from the first bytes of a file; `None` if they are no logs.
+/// Detects the format of logs from the first bytes of a file; `None` if they are not logs.
 ///
 /// Ask only for a file that [`crate::detect`] found to be without spans.
 pub fn detect(prefix: &[u8], options: &Options) -> Option<LogFormat> {

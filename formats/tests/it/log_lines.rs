@@ -79,7 +79,7 @@ fn lines_that_are_no_json_records_are_kept() {
     assert_eq!(collected.places().iter().map(|place| place.1).collect::<Vec<_>>(), [7]);
 }
 
-/// The lines of a stream of CRI: a line in parts, and one that is no JSON.
+/// The lines of a stream of CRI: a line in parts, and one that is not JSON.
 #[test]
 fn prefixes_of_collectors_are_taken_off() {
     let text = "2026-05-14T11:00:00.1+02:00 stdout P {\"level\":\"warn\",\n\

@@ -247,7 +247,7 @@ fn the_writer_of_a_line_is_its_resource() {
     }
 }
 
-/// Texts that are no logs, though numbers or times are in them.
+/// Texts that are not logs, though numbers or times are in them.
 #[test]
 fn other_texts_are_no_logs() {
     for text in [

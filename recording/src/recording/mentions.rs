@@ -173,7 +173,7 @@ mod tests {
             let mut at = 0;
             while at < text.len() {
                 let word = text[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-                // A word alone, with what may follow it, is the only one that is not skipped.
+                // The reference looks at each word, also near the end of the text.
                 let mut ends = at + word.max(1);
                 if word > 0 {
                     let mut first = Vec::new();

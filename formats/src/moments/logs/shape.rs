@@ -313,34 +313,37 @@ struct Heads<'t> {
 
 impl<'t> Heads<'t> {
     fn of(form: Form, lines: &[&'t str], places: &[Vec<(usize, usize, Stamp)>]) -> Option<Self> {
-        let mut heads = Self { form, lines: Vec::new(), words_max: 0, is_indented: false };
-        let (mut indented, mut others, mut all_words) = (0, 0, Vec::new());
-        for (line, found) in lines.iter().zip(places) {
-            let is_indented = line.starts_with([' ', '\t']);
-            let Some(&(start, words, stamp)) = found.iter().find(|(.., stamp)| stamp.form == form) else {
-                others += usize::from(!is_indented);
-                continue;
-            };
-            heads.lines.push((line, start, stamp));
-            all_words.push(words);
-            indented += usize::from(is_indented);
+        let (mut others, mut found) = (0, Vec::new());
+        for (line, stamps) in lines.iter().zip(places) {
+            match stamps.iter().find(|(.., stamp)| stamp.form == form) {
+                Some(&(start, words, stamp)) => found.push((words, (*line, start, stamp))),
+                None => others += usize::from(!is_indented(line)),
+            }
         }
         // A text between two records that mentions a date does so further to the right.
-        let mut sorted = all_words.clone();
-        sorted.sort_unstable();
-        let far = sorted.get(sorted.len() / 2).map_or(0, |median| median * 2 + WORDS_MORE);
-        heads.words_max = sorted.into_iter().filter(|&words| words <= far).max().unwrap_or(0);
-        let mut words = all_words.into_iter();
-        heads.lines.retain(|_| words.next().is_some_and(|words| words <= far));
-        heads.is_indented = indented * 2 > heads.lines.len();
+        let mut all_words: Vec<usize> = found.iter().map(|&(words, _)| words).collect();
+        all_words.sort_unstable();
+        let far = all_words.get(all_words.len() / 2).map_or(0, |median| median * 2 + WORDS_MORE);
+        let indented = found.iter().filter(|(_, (line, ..))| is_indented(line)).count();
+        found.retain(|&(words, _)| words <= far);
+        let mut heads = Self {
+            form,
+            words_max: found.iter().map(|&(words, _)| words).max().unwrap_or(0),
+            is_indented: indented * 2 > found.len(),
+            lines: found.into_iter().map(|(_, head)| head).collect(),
+        };
         if !heads.is_indented {
-            heads.lines.retain(|(line, ..)| !line.starts_with([' ', '\t']));
+            heads.lines.retain(|(line, ..)| !is_indented(line));
         }
         // Numbers and times of day occur in any text.
         let count = heads.lines.len();
         let is_sure = form.has_date() || count >= others || count * 5 >= others && heads.words_max == 0;
         (count > 0 && is_sure).then_some(heads)
     }
+}
+
+fn is_indented(line: &str) -> bool {
+    line.starts_with([' ', '\t'])
 }
 
 /// The start of an object in a line, which begins it or stands behind a short prefix.
