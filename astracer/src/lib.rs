@@ -5,9 +5,10 @@
 //! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
 //! their handle; `astracer-tower`: layers for requests; and `astracer-operate`: the live page,
 //! metrics, totals over OTLP, and parameters from a URL. `baggage` is `astracer-baggage`.
-//! `exporters` holds the exporters whose features are enabled, and [`samplers`] the types that configure a sampler. This crate itself
-//! adds `init` and `configure`, the shortest way to a traced service. [`opentelemetry`] and
-//! [`opentelemetry_sdk`] are re-exported, so that a service has the versions that fit.
+//! `exporters` holds the exporters whose features are enabled, and [`samplers`] the types that
+//! configure a sampler. This crate itself adds `init` and `configure`, the shortest way to a traced
+//! service. [`opentelemetry`] and [`opentelemetry_sdk`] are re-exported, so that a service has the
+//! versions that fit.
 //!
 //! # From a span to the backend
 //!

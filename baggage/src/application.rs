@@ -188,7 +188,7 @@ impl Applications {
         &self.registry
     }
 
-    /// Whether there is no application to call.
+    /// True if no application is registered.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -44,7 +44,7 @@ pub struct OutsideRequest(());
 impl fmt::Display for OutsideRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "there is no request here; call this inside a request's span, and give spawned tasks a `.branch()`",
+            "outside of any request: call this inside a request's span, and give spawned tasks a `.branch()`",
         )
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use input::{Input, ProblemCount};
 
 /// The number of examples shown for each kind of problem, also in JSON.
 pub(crate) const EXAMPLES: usize = 3;
+
 /// A recording, and what was read for it.
 pub(crate) struct Loaded {
     pub(crate) recording: Recording,

@@ -17,6 +17,7 @@ pub mod texts;
 #[doc = include_str!("../../docs/baggage.md")]
 struct Baggage;
 
+/// The same for the guide to HTTP.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/http.md")]
 struct Http;

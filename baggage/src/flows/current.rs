@@ -1,7 +1,7 @@
 //! The current flow of each thread.
 //!
-//! A flow becomes current at a span or a wrapper, by whose key it is found when that is left. Spans
-//! may be exited out of order, and a span may be entered several times.
+//! A flow becomes current when its span or wrapper is entered, and is looked up by that one's key
+//! when it is left. Spans may be exited out of order, and a span may be entered several times.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,7 +9,7 @@ use super::slots::Key;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Current {
-    /// The [`Flows`](super::Flows) that the number is from; 0: there is no flow.
+    /// The [`Flows`](super::Flows) that the number is from; 0 without a flow.
     pub(super) owner: u32,
     pub(super) number: u32,
     pub(super) id: u64,

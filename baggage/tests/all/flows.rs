@@ -40,7 +40,7 @@ fn outside_of_a_request_nothing_is_set() {
     let error = flow::set("tenant.id", "acme").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no request here; call this inside a request's span, and give spawned tasks a `.branch()`"
+        "outside of any request: call this inside a request's span, and give spawned tasks a `.branch()`"
     );
     assert!(flow::with(|_| ()).is_err());
     assert_eq!(flow::get("tenant.id"), None);

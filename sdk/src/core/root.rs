@@ -110,7 +110,6 @@ impl Core {
         let outcome =
             self.outcome(&facts, Known::Attributes(attributes, members.as_deref().unwrap_or_default()));
         let body = if outcome.is_recorded() { self.body(attributes) } else { None };
-
         let Some(entry) = self.table.take(id, Use::Roots) else {
             return self.refuse_root(id, &outcome.decision);
         };
@@ -189,8 +188,7 @@ impl Core {
             below_dropped: pending.as_deref().is_some_and(|pending| pending.below_dropped),
             ..facts
         };
-        let members = self.members_of_root(facts.trace_id, facts.base);
-        if let Some(members) = members {
+        if let Some(members) = self.members_of_root(facts.trace_id, facts.base) {
             self.add_members(&mut extra.body, members);
         }
         let known = key.as_deref().map_or(Known::Body(extra.body.as_deref()), Known::Key);
@@ -398,11 +396,9 @@ impl Core {
         let mut copied = copied.unwrap_or_default();
         let parent = base.as_ref().map(|base| base.span().span_context().trace_id());
         let trace_id = parent.filter(|parent| *parent != TraceId::INVALID).unwrap_or(trace_id);
-        let members = self.members_of_root(trace_id, base.as_ref());
-        let members =
-            members.into_iter().flatten().map(|member| (member.key.to_string(), member.value.to_string()));
+        let members = self.members_of_root(trace_id, base.as_ref()).into_iter().flatten();
         // After the span's own, of which the first one of a name counts.
-        copied.attributes.extend(members);
+        copied.attributes.extend(members.map(|member| (member.key.to_string(), member.value.to_string())));
         let name = copied.name.as_deref().unwrap_or(metadata.name());
         let mut memory = String::new();
         self.shared.decider.key_of(&Root::new(name, &copied), &mut memory).into_owned()

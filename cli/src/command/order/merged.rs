@@ -327,7 +327,9 @@ pub(super) fn print(
 
 /// The failure of a merge without records.
 pub(super) fn nothing() -> Failure {
-    Failure::Job("there are no log records to merge; give the logs too".to_owned())
+    Failure::Job(
+        "no log records were read, so nothing can be merged; add the log files to the command".to_owned(),
+    )
 }
 
 fn write(
