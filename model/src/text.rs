@@ -1,10 +1,21 @@
-//! Makes text from recordings safe to show.
+//! Text from recordings: of bytes, and safe to show.
 //!
 //! Names, attribute values, file names inside archives and responses of servers come from untrusted
 //! sources. Printed unchanged, they can move a terminal's cursor, set its title, or reorder or
 //! forge a line. [`escaped`] replaces such characters by escapes: `\n`, `\u{1b}`, `\u{202e}`.
 
 use std::borrow::Cow;
+
+/// The text of bytes in UTF-8, with U+FFFD for what is not.
+///
+/// Valid text is borrowed after one quick pass. [`String::from_utf8_lossy`] alone takes 20
+/// instructions a byte for it.
+pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
+}
 
 /// Returns the text with every character for which [`is_shown`] is false replaced by an escape, as
 /// in a Rust string literal. The result is one line.

@@ -32,8 +32,8 @@ const INSTANCE: &str = "service.instance.id";
 /// The machine whose clock a pod shares with its neighbours.
 const NODE: &str = "k8s.node.name";
 /// Attributes of a resource that state a process, best one first: OpenTelemetry's, Jaeger's and
-/// X-Trace's.
-const PROCESSES: [&str; 4] = ["process.pid", "pid", "xtrace.process", INSTANCE];
+/// X-Trace's. A container mostly runs one process.
+const PROCESSES: [&str; 5] = ["process.pid", "pid", "xtrace.process", INSTANCE, "container.name"];
 /// Attributes of a span or a record that state its thread, best one first.
 pub const THREADS: [&str; 2] = ["thread.id", "thread.name"];
 

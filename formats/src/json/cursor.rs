@@ -7,6 +7,7 @@ use super::NESTING_HARD_MAX;
 use super::scan::{Scan, Scanner, string_stop};
 use crate::decimal;
 use astracer_model::problem::ProblemKind;
+use astracer_model::text::lossy;
 
 mod bytes;
 mod lenient;
@@ -292,7 +293,7 @@ impl<'a> Cursor<'a> {
             return Ok(Cow::Borrowed(text));
         }
         self.note(Notes::TEXT);
-        Ok(String::from_utf8_lossy(&self.raw[self.at - text.len()..self.at]))
+        Ok(lossy(&self.raw[self.at - text.len()..self.at]))
     }
 
     /// Reads a value that is neither a list nor an object.

@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use crate::json::Notes;
 use crate::varint;
+use astracer_model::text::lossy;
 
 /// The wire type of fields with a length: messages, text, bytes.
 pub(super) const LEN: u8 = 2;
@@ -176,7 +177,7 @@ impl<'a> Field<'a> {
     /// The content as text. U+FFFD replaces invalid UTF-8, as in the Collector.
     pub(super) fn text(&self) -> Result<Cow<'a, str>, Fault> {
         let content = self.whole()?;
-        let text = String::from_utf8_lossy(content.bytes);
+        let text = lossy(content.bytes);
         if let Cow::Owned(_) = text {
             content.note(Notes::TEXT);
         }

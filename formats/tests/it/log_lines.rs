@@ -91,14 +91,16 @@ fn prefixes_of_collectors_are_taken_off() {
     let joined = "{\"level\":\"warn\",\"msg\":\"x\"}";
     assert_eq!(records, [(start + 100_000_000, joined), (start + 1_100_000_000, "plain")]);
 
-    let text = "web-1  | 2026-05-14 09:00:00 WARN late\nweb-1  |   at x\ndb | 2026-05-14 09:00:00 INFO y\n";
+    // A line without a time that another container wrote in between is a record of that container.
+    let text = "web-1  | 2026-05-14 09:00:00 WARN late\nweb-1  |   at x\ndb | 2026-05-14 09:00:00 INFO y\n\
+                web-1  |   at z\n";
     let collected = Collected::from_logs(LogFormat::Layout, text);
     let records: Vec<_> = collected
         .logs
         .iter()
         .map(|log| (log.resource.attributes[0].value.as_str().unwrap_or(""), log.text()))
         .collect();
-    assert_eq!(records, [("web-1", "late\n  at x"), ("db", "y")]);
+    assert_eq!(records, [("web-1", "late\n  at x"), ("db", "y"), ("web-1", "  at z")]);
 }
 
 #[test]

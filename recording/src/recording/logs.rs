@@ -25,6 +25,7 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::{LogFormat, LogRecord, Severity};
 use astracer_model::problem::{Limit, Place, Problem};
 use astracer_model::sink::Record;
+use astracer_model::text::lossy;
 use astracer_model::time::UnixNanos;
 
 /// The fixed part of one log record.
@@ -88,6 +89,8 @@ struct Detail {
     /// The beginning of the text, and its length.
     text: (u64, u32),
     thread: Symbol,
+    /// The service that the record's resource states.
+    service: Symbol,
     origin: u32,
     ids: (TraceId, SpanId),
     /// The place of the message in the text.
@@ -154,19 +157,21 @@ impl Logs {
         if self.keeps.0 {
             self.keep_example(event, log_event::message(log));
         }
+        let service = services.intern(log.resource.service_name());
         if self.keeps.1 {
-            let text = String::from_utf8_lossy(record.bytes);
+            let text = lossy(record.bytes);
             // A record is shorter than 4 GiB.
             let text = text.get(..u32::MAX as usize).unwrap_or(&text);
             self.details.push(Detail {
                 text: (self.texts.len() as u64, text.len() as u32),
                 thread: self.threads.intern(&log.thread),
+                service,
                 origin: origins.of(&log.resource, &record.place.file, Written::Beside),
                 ids: (log.trace_id, log.span_id),
                 message: {
                     let message = log_event::message(log);
                     // Escapes of JSON differ; then the whole record is the message.
-                    let found = text.find(message).map(|at| (at as u32, message.len() as u32));
+                    let found = place_in(text, message).map(|at| (at as u32, message.len() as u32));
                     found.unwrap_or((0, text.len() as u32))
                 },
                 fields: fields(log_name(log)),
@@ -179,7 +184,7 @@ impl Logs {
             first_value: first_value as u64,
             values: (self.values.len() - first_value) as u32,
             event,
-            service: services.intern(log.resource.service_name()),
+            service,
             trace: NONE,
             span: NONE,
             file: file as u32,
@@ -202,6 +207,14 @@ impl Logs {
             *example = message.into();
         }
     }
+}
+
+/// The place of a message in the text that it was read from. Mostly it is a part of that very text,
+/// and need not be searched for.
+fn place_in(text: &str, message: &str) -> Option<usize> {
+    let at = (message.as_ptr() as usize).checked_sub(text.as_ptr() as usize);
+    let is_part = |at: &usize| text.len() >= message.len() && *at <= text.len() - message.len();
+    at.filter(is_part).or_else(|| text.find(message))
 }
 
 /// The name by which a query finds a record: its event's, else its logger's, else `log`.
@@ -371,6 +384,12 @@ impl<'r> LogView<'r> {
         self.row.service
     }
 
+    /// The symbol in [`Recording::services`] of the service that the record's resource states, or of
+    /// the empty name; `None` without [`super::Keep::records`].
+    pub fn stated_service(self) -> Option<Symbol> {
+        self.detail().map(|detail| detail.service)
+    }
+
     /// The severity.
     pub fn severity(self) -> Severity {
         self.row.severity
@@ -428,6 +447,11 @@ impl<'r> LogView<'r> {
     /// [`super::Keep::records`].
     pub fn thread(self) -> &'r str {
         self.detail().map_or("", |detail| self.recording.logs.threads.name(detail.thread))
+    }
+
+    /// The symbol of [`Self::thread`], for comparisons.
+    pub fn thread_symbol(self) -> Symbol {
+        self.detail().map_or(Symbol(0), |detail| detail.thread)
     }
 
     /// The record's host, clock and process; unknown without [`super::Keep::records`].

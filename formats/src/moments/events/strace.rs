@@ -18,6 +18,7 @@ use crate::lines::each_row;
 use astracer_model::event::{Channel, Event, EventKind};
 use astracer_model::problem::Place;
 use astracer_model::sink::{Record, Sink};
+use astracer_model::text::lossy;
 use astracer_model::time::UnixNanos;
 
 mod call;
@@ -125,7 +126,7 @@ struct Reader {
 
 impl Reader {
     fn line(&mut self, record: Record<'_>, sink: &mut dyn Sink) {
-        let text = String::from_utf8_lossy(record.bytes);
+        let text = lossy(record.bytes);
         let Some(head) = Head::of(&text) else {
             if !text.trim().is_empty() {
                 sink.left_out("a line that is not strace's", record.place);

@@ -18,6 +18,7 @@ use crate::moments::logs::{Zone, leading_time};
 use astracer_model::event::{Event, EventKind};
 use astracer_model::problem::Place;
 use astracer_model::sink::{Record, Sink};
+use astracer_model::text::lossy;
 use astracer_model::time::UnixNanos;
 
 /// Lines that are matched at once.
@@ -101,7 +102,7 @@ struct Reader<'r> {
 impl Reader<'_> {
     fn line(&mut self, record: Record<'_>, sink: &mut dyn Sink) {
         self.lines.push_back((record.place.line, record.place.byte, self.text.len()));
-        self.text.push_str(&String::from_utf8_lossy(record.bytes));
+        self.text.push_str(&lossy(record.bytes));
         self.text.push('\n');
         if self.lines.len() >= BLOCK_LINES || self.text.len() >= BLOCK_BYTES {
             self.matches(false, sink);

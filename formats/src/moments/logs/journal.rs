@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use super::json_lines::{Found, Shared};
+use astracer_model::text::lossy;
 use astracer_model::value::Value;
 
 /// True if a line begins a block. Journald writes the cursor first.
@@ -32,7 +33,7 @@ pub(super) fn read<'t>(block: &'t [u8], shared: &Shared) -> Found<'t> {
             }
         };
         if !key.is_empty() && key != b"__CURSOR" {
-            let text = |bytes: &'t [u8]| -> Cow<'t, str> { String::from_utf8_lossy(bytes) };
+            let text = |bytes: &'t [u8]| -> Cow<'t, str> { lossy(bytes) };
             found.member(text(key), Value::String(text(value)), true);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use super::civil;
 use super::known::KNOWN;
@@ -49,6 +50,11 @@ enum Field {
     /// A part that is not kept.
     Other,
 }
+
+/// The known layouts with their names. Parsing them takes longer than reading a short file.
+static PARSED: LazyLock<Vec<(&'static str, Layout)>> = LazyLock::new(|| {
+    KNOWN.iter().filter_map(|&(name, pattern)| Some((name, pattern.parse().ok()?))).collect()
+});
 
 /// Ends of threads' names that are tried in one line.
 const TRIES_MAX: u32 = 16;
@@ -230,18 +236,16 @@ impl Layout {
     /// The known layout that most of these lines follow, and its name; `None` if fewer than half
     /// of them follow one. Each line comes with its time and the place of its time.
     pub(super) fn recognise(lines: &[(&str, usize, Stamp)]) -> Option<(&'static str, Self)> {
-        let known =
-            || KNOWN.iter().filter_map(|&(name, pattern)| Some((name, pattern.parse::<Self>().ok()?)));
         let count = |layout: &Self| {
             let follows =
                 |(line, start, stamp): &&(&str, usize, Stamp)| layout.read(line, *start, stamp).is_some();
             lines.iter().filter(follows).count()
         };
-        let counts: Vec<usize> = known().map(|(_, layout)| count(&layout)).collect();
+        let counts: Vec<usize> = PARSED.iter().map(|(_, layout)| count(layout)).collect();
         let most = counts.iter().copied().max().unwrap_or(0);
         // A few lines of other loggers don't matter.
         let is_usual = |count: usize| count * 5 >= most * 4 && count * 2 >= lines.len() && count > 0;
-        known().zip(&counts).find(|(_, count)| is_usual(**count)).map(|(found, _)| found)
+        PARSED.iter().zip(&counts).find(|(_, count)| is_usual(**count)).map(|(found, _)| found.clone())
     }
 
     /// The time at the start of a text in the pattern's letters of strftime, for forms that the

@@ -12,6 +12,7 @@ use super::prefix::{KINDS, Kind, Prefix};
 use super::stamp::{self, Day, Form, Stamp};
 use super::tracing;
 use astracer_model::log::LogFormat;
+use astracer_model::text::lossy;
 
 /// Lines that are looked at.
 pub(super) const LINES_LOOKED_AT: usize = 200;
@@ -69,7 +70,7 @@ pub(super) struct Head {
 /// may begin with.
 pub(super) fn plain(bytes: &[u8]) -> Cow<'_, str> {
     let padding = bytes.iter().take_while(|&&byte| byte == 0).count();
-    match String::from_utf8_lossy(&bytes[padding..]) {
+    match lossy(&bytes[padding..]) {
         Cow::Borrowed(text) => tracing::without_colours(text),
         Cow::Owned(text) => Cow::Owned(tracing::without_colours(&text).into_owned()),
     }

@@ -148,6 +148,10 @@ impl Reader<'_> {
             }
             let found = if goes_on { None } else { self.head(end, next) };
             goes_on = self.goes_on(end, next);
+            // A line that another container wrote in between belongs to no record above it.
+            if found.is_none() && !is_first && self.is_of_another(end, next) {
+                break;
+            }
             if let Some(found) = found {
                 if head.is_some() || !is_first {
                     self.next = Some(found);
@@ -168,6 +172,21 @@ impl Reader<'_> {
     fn goes_on(&self, start: usize, end: usize) -> bool {
         let shape = &self.maker.shape;
         shape.prefix.is_some() && shape.goes_on(&plain(without_end(&self.window.bytes()[start..end])))
+    }
+
+    /// True if a line of the window states another writer than the first line.
+    fn is_of_another(&self, start: usize, end: usize) -> bool {
+        let shape = &self.maker.shape;
+        if shape.prefix.is_none() {
+            return false;
+        }
+        let bytes = self.window.bytes();
+        let first = memchr::memchr(b'\n', bytes).map_or(bytes, |end| &bytes[..end]);
+        let (first, own) = (plain(without_end(first)), plain(without_end(&bytes[start..end])));
+        match (shape.prefix(&first), shape.prefix(&own)) {
+            (Some(first), Some(own)) => first.writer != own.writer,
+            _ => false,
+        }
     }
 
     fn head(&self, start: usize, end: usize) -> Option<Head> {
@@ -196,6 +215,11 @@ impl Reader<'_> {
             None => {
                 let mut log = self.maker.shared.record();
                 log.body = Value::String(Cow::Borrowed(text));
+                if let Some(writer) =
+                    prefix.map(|prefix| prefix.writer).filter(|own| *own != Writer::default())
+                {
+                    log.resource = writer.resource(&mut self.maker.shared.resources);
+                }
                 log
             }
         };

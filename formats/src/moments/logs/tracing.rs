@@ -223,7 +223,7 @@ fn take_ids(log: &mut LogRecord<'_>, text: &str, separator: &str) {
 
 /// Removes ANSI's sequences for colours.
 pub(super) fn without_colours(text: &str) -> Cow<'_, str> {
-    if !text.contains('\u{1b}') {
+    if memchr::memchr(0x1b, text.as_bytes()).is_none() {
         return Cow::Borrowed(text);
     }
     let mut plain = String::with_capacity(text.len());
