@@ -85,8 +85,7 @@ impl Causes {
         let spans = Spans { events: &events, of_events: of_events(&events) };
         let mut junctions = Vec::new();
         let outside = spans.edges(&recording, &shifts, clocking.rules, &mut edges, &mut junctions, pulse)?;
-        edges.sort_unstable_by_key(|edge| (edge.kind, edge.after, edge.before));
-        edges.dedup();
+        let edges = sorted(edges);
         let causes =
             Self { events, edges, unmatched, junctions, host_clocks, aligned_times, shifts, outside };
         Some((causes, recording))
@@ -121,6 +120,24 @@ impl Causes {
         self.edges.iter().for_each(|edge| graph.edge(edge.before, edge.after, edge.kind));
         graph.walk(flow, pulse)
     }
+}
+
+/// The edges by kind, then by the later and the earlier node, each once. Integers by kind are
+/// sorted in half the time that it takes to sort edges.
+fn sorted(edges: Vec<Edge>) -> Vec<Edge> {
+    let of_kind = |kind: EdgeKind| {
+        let own = edges.iter().filter(|edge| edge.kind == kind);
+        let mut own: Vec<u64> =
+            own.map(|edge| u64::from(edge.after) << 32 | u64::from(edge.before)).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.shrink_to_fit();
+        own
+    };
+    let of_kinds: Vec<_> = EdgeKind::ALL.iter().map(|&kind| (kind, of_kind(kind))).collect();
+    drop(edges);
+    let all = of_kinds.into_iter().flat_map(|(kind, own)| own.into_iter().map(move |key| (kind, key)));
+    all.map(|(kind, key)| Edge { kind, before: key as u32, after: (key >> 32) as u32 }).collect()
 }
 
 /// The point at which a span starts.

@@ -99,18 +99,17 @@ impl Graph {
         (order.len() == self.len()).then_some(order)
     }
 
-    /// The largest number of points on a path to each node; `None` if there is a cycle. Nodes below
-    /// `points` are points.
-    pub fn levels(&self, points: usize) -> Option<Vec<u32>> {
-        let order = self.any_order()?;
+    /// The largest number of points on a path to each node; nodes below `points` are points. In
+    /// `order`, which holds all nodes, every edge leads forward.
+    pub fn levels(&self, points: usize, order: &[u32]) -> Vec<u32> {
         let mut levels = vec![0u32; self.len()];
-        for node in order {
+        for &node in order {
             let next = levels[node as usize] + u32::from((node as usize) < points);
             for &to in self.next(node) {
                 levels[to as usize] = levels[to as usize].max(next);
             }
         }
-        Some(levels)
+        levels
     }
 
     /// The strongly connected component of each node (Tarjan's algorithm, without recursion), and
@@ -165,22 +164,28 @@ impl Graph {
     /// The members of each component with several nodes, in order of their smallest node.
     pub fn knots(&self) -> Vec<Vec<u32>> {
         let (component, count) = self.components();
-        let mut sizes = vec![0u32; count];
-        component.iter().for_each(|&own| sizes[own as usize] += 1);
-        let mut knots: Vec<Vec<u32>> = Vec::new();
-        let mut place = vec![u32::MAX; count];
-        for (node, own) in (0..).zip(component) {
-            if sizes[own as usize] > 1 {
-                let place = &mut place[own as usize];
-                if *place == u32::MAX {
-                    *place = knots.len() as u32;
-                    knots.push(Vec::new());
-                }
-                knots[*place as usize].push(node);
-            }
-        }
-        knots
+        knots(&component, count)
     }
+}
+
+/// The members of each component with several nodes, in order of their smallest node, of what
+/// [`Graph::components`] found.
+pub fn knots(component: &[u32], count: usize) -> Vec<Vec<u32>> {
+    let mut sizes = vec![0u32; count];
+    component.iter().for_each(|&own| sizes[own as usize] += 1);
+    let mut knots: Vec<Vec<u32>> = Vec::new();
+    let mut place = vec![u32::MAX; count];
+    for (node, &own) in (0..).zip(component) {
+        if sizes[own as usize] > 1 {
+            let place = &mut place[own as usize];
+            if *place == u32::MAX {
+                *place = knots.len() as u32;
+                knots.push(Vec::new());
+            }
+            knots[*place as usize].push(node);
+        }
+    }
+    knots
 }
 
 /// The position of each node in an order of all.
@@ -200,16 +205,13 @@ mod tests {
     fn orders_levels_and_components() {
         let edges = [(0, 1), (1, 2), (0, 3), (3, 2), (2, 4)];
         let graph = Graph::new(5, edges.into_iter());
-        assert_eq!(graph.levels(5), Some(vec![0, 1, 2, 1, 3]));
-        assert_eq!(
-            graph.levels(3),
-            Some(vec![0, 1, 2, 1, 3]),
-            "node 3 is a junction: 0, 1, 2 are on the way"
-        );
+        let order = graph.any_order().unwrap();
+        assert_eq!(graph.levels(5, &order), [0, 1, 2, 1, 3]);
+        assert_eq!(graph.levels(3, &order), [0, 1, 2, 1, 3], "node 3 is a junction: 0, 1, 2 are on the way");
         assert_eq!(graph.schedule(|node| 10 - node), [0, 3, 1, 2, 4]);
         assert!(graph.knots().is_empty());
         let looped = Graph::new(6, edges.into_iter().chain([(4, 3), (5, 5)]));
-        assert_eq!((looped.levels(6), looped.knots()), (None, vec![vec![2, 3, 4]]));
+        assert_eq!((looped.any_order(), looped.knots()), (None, vec![vec![2, 3, 4]]));
         assert_eq!(looped.turned().next(2), [1, 3]);
         assert_eq!(positions(&[2, 0, 1]), [1, 2, 0]);
     }

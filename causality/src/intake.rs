@@ -21,9 +21,10 @@ use astracer_recording::trend::{Steps, Trend, is_step, trend};
 use rapidhash::fast::RandomState;
 
 use crate::placing::{self, Known};
-use crate::points::{LOCAL, NONE, Placed, Point, Points, SpanRow};
+use crate::points::{LOCAL, NONE, Placed, Point, Points, SpanRow, line_number};
 use crate::spans::{self, Ties};
 use crate::threads::{Origin, Threads, group_of, provisional};
+use crate::writers::{self, Writers};
 use crate::written::{self, Joins, LogRow, UNREAD, Written};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -291,6 +292,7 @@ fn log_records(
     events.rows.iter_mut().for_each(|row| row.text.0 += before);
     let mut files: Map<Arc<str>, u32> = Map::default();
     let mut records: Vec<LogRow> = Vec::with_capacity(recording.logs().len());
+    let mut writers = Writers::default();
     let mut of_traces = 0;
     for (number_of_log, log) in (0..).zip(recording.logs()) {
         let place = log.place();
@@ -301,15 +303,12 @@ fn log_records(
         }
         let ids = (events.ids.len() as u32, u16::from(span != SpanId::ZERO));
         events.ids.extend((span != SpanId::ZERO).then_some((trace, span)));
-        let host = recording.hosts().name(log.origin().host);
         records.push(LogRow {
             file: *number,
             line: place.line,
             time: log.time().map_or(u64::MAX, |time| time.0),
             text: log.text_place(),
-            thread: log.thread().into(),
-            host: host.into(),
-            service: log.service().into(),
+            writer: writers.number(recording, *number, log),
             log: number_of_log,
             resolution: log.resolution(),
             is_loose: false,
@@ -324,31 +323,20 @@ fn log_records(
     found.traces = of_traces;
     let known = Known::new(events);
     events.rows.iter_mut().filter(|row| !row.is_of_span()).for_each(|row| row.chain = row.thread);
+    let mut places: Vec<Option<writers::Place>> = vec![None; writers.all.len()];
     for record in &records {
-        let set = &set_of_file[record.file as usize];
-        let stem = stem(set);
-        // A log without threads is one thread.
-        let name = if record.thread.is_empty() { stem } else { &*record.thread };
-        let host = if record.host.is_empty() { LOCAL } else { &*record.host };
-        // A strace of the same name is of the same process; else the service's name is better.
-        let traced = threads.find_host(host).and_then(|host| known.process(host, stem));
-        let process = if traced.is_some() || record.service.is_empty() { stem } else { &*record.service };
+        let place = places[record.writer as usize].get_or_insert_with(|| {
+            let set = &set_of_file[record.file as usize];
+            writers.all[record.writer as usize].place(events, threads, &known, set)
+        });
         let mut row = Point::new(EventKind::Log, record.time, &mut events.texts, "");
         row.text = record.text;
-        (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
+        (row.file, row.line, row.sequence) =
+            (record.file, line_number(record.line), record.line.saturating_mul(4));
         (row.ids, row.log) = (record.ids, record.log);
-        row.thread = threads.thread(events, &format!("{name}@{host}"), process, host, set);
-        row.chain = if record.is_loose { NONE } else { row.thread };
-        row.resolution = record.resolution;
-        // On the line of a traced thread it is drawn, but not ordered by it.
-        let (process, host) = {
-            let process = events.threads[row.thread as usize].process;
-            (process, events.processes[process as usize].host)
-        };
-        if let Some(thread) = known.thread(events, host, Some(process), &record.thread) {
-            row.thread = thread;
-            found.thread += 1;
-        }
+        (row.thread, row.resolution) = (place.drawn, record.resolution);
+        row.chain = if record.is_loose { NONE } else { place.chain };
+        found.thread += u64::from(place.drawn != place.chain);
         events.rows.push(row);
     }
     for (number, reason) in [
@@ -386,10 +374,9 @@ fn settle_times(records: &mut [LogRow], files: &[Arc<str>]) -> Vec<Steps> {
         if file.is_sorted_by_key(|record| record.time) {
             continue;
         }
-        let mut threads: BTreeMap<[Box<str>; 3], Vec<usize>> = BTreeMap::new();
+        let mut threads: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (at, record) in file.iter().enumerate() {
-            let thread = [record.host.clone(), record.service.clone(), record.thread.clone()];
-            threads.entry(thread).or_default().push(at);
+            threads.entry(record.writer).or_default().push(at);
         }
         let mut steps: Option<Steps> = None;
         for own in threads.into_values() {
@@ -449,14 +436,17 @@ fn sort(events: &mut Points, origins: &[Origin]) {
         let sets = sets_of(&events.files);
         let order = events.files.iter().zip(&sets).map(|(file, set)| (set, sets::of(file).1, file));
         let order: Vec<_> = order.collect();
-        events.rows.sort_by(|a, b| {
-            (&order[a.file as usize], a.sequence).cmp(&(&order[b.file as usize], b.sequence))
-        });
+        let mut by_rank: Vec<_> = order.iter().collect();
+        by_rank.sort();
+        let ranks: Vec<_> = order.iter().map(|own| by_rank.partition_point(|&other| other < own)).collect();
+        events.rows.sort_by_key(|row| (ranks[row.file as usize], row.sequence));
         (0..).zip(&mut events.rows).for_each(|(id, row)| row.id = id);
     }
     // In files whose order counts, a clock that steps back does no harm.
     let mut latest = vec![0; events.files.len()];
-    let mut by_sequence: Vec<u32> = (0..events.rows.len() as u32).collect();
+    let has_rank = |row: &Point| row.clock.1 > 0 || is_ordered(row) && !row.is_of_span();
+    let ranked = (0u32..).zip(&events.rows).filter(|(_, row)| has_rank(row));
+    let mut by_sequence: Vec<u32> = ranked.map(|(at, _)| at).collect();
     by_sequence.sort_unstable_by_key(|&at| (events.rows[at as usize].sequence, at));
     for at in by_sequence {
         let row = &mut events.rows[at as usize];
@@ -537,7 +527,7 @@ impl Sink for Intake<'_> {
         row.id = event.id.unwrap_or(0);
         row.call = self.events.calls.intern(&event.call);
         row.file = Intake::file(self, &record.place.file);
-        (row.line, row.sequence, row.bytes) = (record.place.line, event.sequence, event.bytes);
+        (row.line, row.sequence, row.bytes) = (line_number(record.place.line), event.sequence, event.bytes);
         let origin = self.origins[row.file as usize].clone();
         if origin.has_clocks {
             let host = &*origin.host;

@@ -20,4 +20,5 @@ pub mod spot;
 mod streams;
 mod threads;
 mod timeline;
+mod writers;
 pub mod written;

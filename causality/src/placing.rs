@@ -13,7 +13,7 @@ use astracer_recording::recording::SpanView;
 use astracer_recording::stem::stem;
 use rapidhash::fast::RandomState;
 
-use crate::points::{LOCAL, NONE, POINTS, Placed, Point, Points, SpanRow};
+use crate::points::{LOCAL, NONE, POINTS, Placed, Point, Points, SpanRow, line_number};
 use crate::shifts;
 use crate::threads::Threads;
 
@@ -71,24 +71,25 @@ impl Known {
 
 /// Makes points of all spans of a recording, in the order of the input.
 pub(crate) fn place(events: &mut Points, threads: &mut Threads, recording: &Recording, known: &Known) {
-    let mut spans: Vec<SpanView<'_>> = recording.traces().flat_map(|trace| trace.spans()).collect();
-    spans.sort_unstable_by_key(|span| span.index());
+    let mut place_of: HashMap<_, (u32, Placed, bool), RandomState> = HashMap::default();
     let mut names: HashMap<Symbol, (u64, u32), RandomState> = HashMap::default();
     let mut event_names: HashMap<Symbol, (u64, u32), RandomState> = HashMap::default();
     let mut files: HashMap<&str, u32, RandomState> = HashMap::default();
     let text = |texts: &mut Vec<u8>, text: &str| Point::new(EventKind::SpanStart, 0, texts, text).text;
-    let traces = traces_of(recording);
-    for span in spans {
+    for (span, trace) in by_index(recording).into_iter().flatten() {
         let file = *files.entry(span.file()).or_insert_with(|| events.file_number(span.file()));
-        let (thread, placed) = placed(events, threads, recording, known, span);
-        let is_traced = known.traced.get(thread as usize).is_some_and(|&is_traced| is_traced);
+        let key = (span.origin(), span.service_symbol(), span.label_symbol(), file);
+        let (thread, placed, is_traced) = *place_of.entry(key).or_insert_with(|| {
+            let (thread, placed) = placed(events, threads, recording, known, span);
+            (thread, placed, known.traced.get(thread as usize).is_some_and(|&is_traced| is_traced))
+        });
         let own = events.spans.len() as u32;
         let first = events.parents.len() as u32;
         events.parents.extend(span.parent_ids());
         events.span_of_index.resize(span.index() as usize, NONE);
         events.span_of_index.push(own);
         events.spans.push(SpanRow {
-            trace: traces[span.index() as usize],
+            trace,
             id: span.id(),
             parents: (first, events.parents.len() as u32),
             kind: span.kind(),
@@ -101,7 +102,7 @@ pub(crate) fn place(events: &mut Points, threads: &mut Threads, recording: &Reco
         let name = *names.entry(span.name_symbol()).or_insert_with(|| text(&mut events.texts, span.name()));
         let mut push = |texts: &mut Vec<u8>, kind, time, name, number: u64| {
             let mut row = Point::new(kind, time, texts, "");
-            (row.text, row.file, row.line) = (name, file, span.line());
+            (row.text, row.file, row.line) = (name, file, line_number(span.line()));
             row.sequence = u64::from(span.index()) * POINTS + number.min(POINTS - 1);
             (row.thread, row.span) = (thread, own);
             // A thread states its number where the span starts; it may end on another. Times of
@@ -125,22 +126,23 @@ pub(crate) fn place(events: &mut Points, threads: &mut Threads, recording: &Reco
     }
 }
 
-/// The trace of each span, by its index.
-fn traces_of(recording: &Recording) -> Vec<TraceId> {
-    let mut traces = Vec::new();
+/// Each span with its trace, at its index. `None` for a span that was merged into another.
+fn by_index(recording: &Recording) -> Vec<Option<(SpanView<'_>, TraceId)>> {
+    let mut spans = Vec::new();
     for trace in recording.traces() {
         for span in trace.spans() {
             let at = span.index() as usize;
-            if traces.len() <= at {
-                traces.resize(at + 1, TraceId::ZERO);
+            if spans.len() <= at {
+                spans.resize(at + 1, None);
             }
-            traces[at] = trace.id();
+            spans[at] = Some((span, trace.id()));
         }
     }
-    traces
+    spans
 }
 
-/// The thread on whose line a span is drawn, and the evidence for it.
+/// The thread on whose line a span is drawn, and the evidence for it: the same for all spans of one
+/// origin, service, set of labels and file.
 fn placed(
     events: &mut Points,
     threads: &mut Threads,

@@ -37,8 +37,8 @@ pub struct Point {
     pub thread: u32,
     /// The index of the file in [`Points::files`].
     pub file: u32,
-    /// The line in the file; 0 if unknown.
-    pub line: u64,
+    /// The line in the file, or the largest number that there is; 0 if unknown.
+    pub line: u32,
     /// The position in the file.
     pub(crate) sequence: u64,
     /// The thread that a fork made or a join waited for; [`NONE`] for other events.
@@ -56,7 +56,7 @@ pub struct Point {
     /// read; else [`NONE`].
     pub log_file: u32,
     /// The record's line in that file.
-    pub log_line: u64,
+    pub log_line: u32,
     /// The span of a span's start or end, or the one that a message or a log record belongs to by
     /// its ids, in [`Points::spans`]; else [`NONE`].
     pub span: u32,
@@ -70,6 +70,11 @@ pub struct Point {
     /// The first bytes of a message, and their number.
     pub(crate) head: ([u8; 15], u8),
     pub(crate) text: (u64, u32),
+}
+
+/// A line's number as points keep it.
+pub(crate) fn line_number(line: u64) -> u32 {
+    u32::try_from(line).unwrap_or(u32::MAX)
 }
 
 impl Point {

@@ -45,6 +45,12 @@ pub(crate) fn tie(events: &mut Points, joins: &mut Joins) -> Ties {
             _ => {}
         }
     }
+    // A recording's spans get their edges by rules; those of event files state only ids.
+    let is_recorded = recorded(events);
+    if events.ids.is_empty() && is_recorded.iter().all(|&is| is) {
+        count(events, joins);
+        return ties;
+    }
     let by_id = ById::new(events);
     let mut children: Vec<(u32, u32)> = Vec::new();
     for (at, span) in (0u32..).zip(&events.spans) {
@@ -55,8 +61,6 @@ pub(crate) fn tie(events: &mut Points, joins: &mut Joins) -> Ties {
         }
     }
     children.sort_unstable();
-    // A recording's spans get their edges by rules; those of event files state only ids.
-    let is_recorded = recorded(events);
     for &(parent, child) in children.iter().filter(|&&(_, child)| !is_recorded[child as usize]) {
         let (before, after) = (events.spans[parent as usize].start, events.spans[child as usize].start);
         ties.edges.extend(edge(EdgeKind::Call, before, after));

@@ -13,7 +13,7 @@ use astracer_recording::intern::{Interner, Symbol};
 use rapidhash::fast::RandomState;
 use serde::Serialize;
 
-use crate::points::{NONE, Point, Points};
+use crate::points::{NONE, Point, Points, line_number};
 
 /// Marks a write whose file is not known to be a log.
 pub(crate) const UNREAD: u32 = NONE - 1;
@@ -26,9 +26,8 @@ pub(crate) struct LogRow {
     pub(crate) time: u64,
     /// The whole record in the texts of all events.
     pub(crate) text: (u64, u32),
-    pub(crate) thread: Box<str>,
-    pub(crate) host: Box<str>,
-    pub(crate) service: Box<str>,
+    /// Its writer, in the list of all.
+    pub(crate) writer: u32,
     /// The unit of the time's last digit.
     pub(crate) resolution: u64,
     /// True if the lines of its log are in no order.
@@ -174,7 +173,7 @@ fn align(events: &mut Points, records: &[LogRow], writes: &[Written], joins: &mu
             let record = &records[at];
             let mut own = row;
             (own.text, own.log_file, own.log_line, own.channel) =
-                (record.text, record.file, record.line, NONE);
+                (record.text, record.file, line_number(record.line), NONE);
             (own.ids, own.log) = (record.ids, record.log);
             if number == 0 {
                 events.rows[write.row as usize] = own;

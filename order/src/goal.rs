@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use super::online::Online;
-use astracer_causality::graph::{Graph, positions};
+use astracer_causality::graph::{Graph, knots, positions};
 use astracer_causality::points::Points;
 
 /// Components with more events are only scheduled by time.
@@ -50,7 +50,12 @@ pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Points) -> (Vec<u32
     let soft = soft(times, events);
     let rank = |node: u32| times[node as usize];
     let both = Graph::new(graph.len(), graph.edges().chain(soft.iter().copied()));
-    let (component, _) = both.components();
+    let (component, count) = both.components();
+    let knots = knots(&component, count);
+    if knots.is_empty() {
+        let total = soft.len() as u64;
+        return (both.schedule(rank), Soft { total, kept: total, large_components: 0 });
+    }
     let component = &component;
     let is_inside = |&&(from, to): &&(u32, u32)| component[from as usize] == component[to as usize];
     let mut holding: Vec<(u32, u32)> = soft.iter().filter(|edge| !is_inside(edge)).copied().collect();
@@ -60,7 +65,7 @@ pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Points) -> (Vec<u32
         soft.iter().filter(is_inside).map(|&edge| (component[edge.0 as usize], edge)).collect();
     // Stable: the soft constraints of a component stay in order of time.
     by_component.sort_by_key(|&(component, _)| component);
-    for knot in both.knots() {
+    for knot in knots {
         for (at, &node) in (0..).zip(&knot) {
             local[node as usize] = at;
         }

@@ -110,16 +110,16 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
     let graph_of =
         |edges: &[Edge]| graph::Graph::new(nodes, edges.iter().map(|edge| (edge.before, edge.after)));
     let mut graph = graph_of(&edges);
-    let mut levels = graph.levels(points);
+    let mut any_order = graph.any_order();
     let (mut cycles, mut dropped) = (Vec::new(), Vec::new());
-    if levels.is_none() {
+    if any_order.is_none() {
         cycles = cycles::shortest(&graph);
         cycles.iter_mut().for_each(|cycle| cycle.retain(|&node| (node as usize) < points));
         if options.drop_cycles {
             (edges, dropped) = drop::acyclic(edges, nodes, &all_times);
             dropped = junctions::shown(&dropped, &graph, points);
             graph = graph_of(&edges);
-            levels = graph.levels(points);
+            any_order = graph.any_order();
         }
     }
     let mut order = Order {
@@ -139,9 +139,10 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
         aligned_times,
         times: Vec::new(),
     };
-    let Some(clocks) = levels else { return Some(order) };
+    let Some(any_order) = any_order else { return Some(order) };
+    let clocks = graph.levels(points, &any_order);
     // A junction is no event: it comes as soon as it may, and delays nothing.
-    let times = finer_times(&graph, &order.events, &order.aligned_times);
+    let times = finer_times(&graph, &any_order, &order.events, &order.aligned_times);
     let ranks: Vec<u64> = times.iter().copied().chain(vec![0; nodes - points]).collect();
     let (schedule, soft) = match options.goal {
         Goal::Concurrency => goal::by_clock(&graph, &clocks, &ranks, &order.events),
@@ -157,10 +158,13 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
 }
 
 /// The times of points, each as late as its causes want it and the resolution of its log allows: a
-/// record of 09:00:00 may be of 09:00:00.9.
-fn finer_times(graph: &graph::Graph, events: &Points, aligned: &[u64]) -> Vec<u64> {
+/// record of 09:00:00 may be of 09:00:00.9. In `order` every edge leads forward.
+fn finer_times(graph: &graph::Graph, order: &[u32], events: &Points, aligned: &[u64]) -> Vec<u64> {
     let mut times = aligned.to_vec();
-    for node in graph.any_order().unwrap_or_default() {
+    if events.rows().iter().all(|row| row.resolution == 0) {
+        return times;
+    }
+    for &node in order {
         let Some(&time) = times.get(node as usize) else { continue };
         for &to in graph.next(node).iter().filter(|&&to| (to as usize) < aligned.len()) {
             let (own, resolution) = (aligned[to as usize], events.rows()[to as usize].resolution);

@@ -3,6 +3,7 @@
 
 use astracer_causality::edge::{Certainty, EdgeKind};
 use astracer_causality::intake::Intake;
+use astracer_causality::points::Point;
 use astracer_model::event::EventKind;
 use astracer_order::evidence::ByClocks;
 use astracer_order::links::{Links, Relation};
@@ -223,4 +224,31 @@ fn a_span_starts_between_the_calls_of_the_thread_that_it_states() {
     // Cut to whole milliseconds, the time does not tell on which side of a call it was.
     assert_eq!(of(7, "1764000000002000000"), (Relation::Unknown, Relation::Unknown));
     assert_eq!(of(8, "1764000000002000500"), (Relation::Unknown, Relation::Unknown));
+}
+
+/// One file of several processes: by number as syslog states it, by container, by service and by
+/// threads that have one name in two of them. Each has its own order.
+#[test]
+fn processes_that_share_a_file_are_in_no_order() {
+    for text in [
+        "May 14 09:00:00 web sshd[7]: one\nMay 14 09:00:01 web sshd[8]: two\nMay 14 09:00:02 web sshd[7]: three\n",
+        "a-1  | 2026-05-14T09:00:00Z one\nb-1  | 2026-05-14T09:00:01Z two\na-1  | 2026-05-14T09:00:02Z three\n",
+        "{\"time\":\"2026-05-14T09:00:00Z\",\"service\":\"a\",\"msg\":\"one\"}\n\
+         {\"time\":\"2026-05-14T09:00:01Z\",\"service\":\"b\",\"msg\":\"two\"}\n\
+         {\"time\":\"2026-05-14T09:00:02Z\",\"service\":\"a\",\"msg\":\"three\"}\n",
+        "{\"time\":\"2026-05-14T09:00:00Z\",\"pid\":7,\"thread\":\"main\",\"msg\":\"one\"}\n\
+         {\"time\":\"2026-05-14T09:00:01Z\",\"pid\":8,\"thread\":\"main\",\"msg\":\"two\"}\n\
+         {\"time\":\"2026-05-14T09:00:02Z\",\"pid\":7,\"thread\":\"main\",\"msg\":\"three\"}\n",
+    ] {
+        let order = order_of(&[("", text)]);
+        let log = |part: &str| {
+            let fits = |row: &Point| order.events.text(row).contains(part);
+            order.events.rows().iter().position(fits).expect("a record") as u32
+        };
+        let [one, two, three] = ["one", "two", "three"].map(log);
+        let links = Links::new(&order);
+        assert_eq!(links.between(one, three).0, Relation::Before, "{text}");
+        assert_eq!(links.between(one, two).0, Relation::Unknown, "{text}");
+        assert_eq!(links.between(two, three).0, Relation::Unknown, "{text}");
+    }
 }

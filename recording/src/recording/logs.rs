@@ -384,8 +384,8 @@ impl<'r> LogView<'r> {
         self.row.service
     }
 
-    /// The symbol in [`Recording::services`] of the service that the record's resource states, or of
-    /// the empty name; `None` without [`super::Keep::records`].
+    /// The symbol in [`Recording::services`] of the service that the record's resource states, or
+    /// of the empty name; `None` without [`super::Keep::records`].
     pub fn stated_service(self) -> Option<Symbol> {
         self.detail().map(|detail| detail.service)
     }

@@ -259,8 +259,8 @@ fn find(order: &Order, name: &EventName) -> Result<Found, Failure> {
         match name {
             EventName::Id(id) => row.id == *id,
             EventName::Place(file, line) => {
-                row.line == *line && is_file(row.file, file)
-                    || row.log_line == *line && is_file(row.log_file, file)
+                u64::from(row.line) == *line && is_file(row.file, file)
+                    || u64::from(row.log_line) == *line && is_file(row.log_file, file)
             }
             EventName::Text(pattern) => pattern.is_match(events.text(row)),
         }

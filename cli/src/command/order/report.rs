@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
                 kind: row.kind.name(),
                 reason: format!("{}{channel}", unmatched.why),
                 file: events.files()[row.file as usize].to_string(),
-                line: row.line,
+                line: row.line.into(),
             }
         });
         Self {

@@ -115,7 +115,7 @@ impl<'a> Answered<'a> {
                 thread: order.events.thread(row).name.clone(),
                 time_ns: time(order, event),
                 file: order.events.files()[row.file as usize].to_string(),
-                line: row.line,
+                line: row.line.into(),
                 text: order.events.text(row).to_owned(),
                 by: by.map(EdgeKind::name),
             }
