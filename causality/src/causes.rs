@@ -13,6 +13,7 @@ use crate::points::{NONE, Point, Points};
 use crate::rules::{All, Options, TraceGraph};
 use crate::shifts::{self, Shifts, SpanClock};
 use crate::spot::Spot;
+use crate::stretches::Stretches;
 use astracer_model::event::EventKind;
 
 /// The treatment of clocks, and of work in other processes.
@@ -71,11 +72,11 @@ impl Causes {
         clocking: &Clocking,
         pulse: &mut Pulse<'_>,
     ) -> Option<(Self, Recording)> {
-        let Collected { recording, events, ties, .. } = collected;
+        let Collected { recording, events, ties, stretches, .. } = collected;
         let Found { mut edges, unmatched } = constraints::find(&events, ties.edges);
         let host_clocks = match clocking.raw_times {
             true => Vec::new(),
-            false => estimate(&recording, &events, &edges, &clocking.offsets),
+            false => estimate(&recording, &events, &edges, &stretches, &clocking.offsets),
         };
         let ahead =
             |row: &Point| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
@@ -150,6 +151,7 @@ fn estimate(
     recording: &Recording,
     events: &Points,
     edges: &[Edge],
+    stretches: &Stretches,
     given: &[(String, i64)],
 ) -> Vec<HostClock> {
     let given = |host: &String| given.iter().find(|(name, _)| name == host).map(|own| own.1);
@@ -169,6 +171,7 @@ fn estimate(
     for span in recording.traces().flat_map(|trace| trace.spans()) {
         shifts::call(span, |span| at(start(events, span)).0, &mut bounds);
     }
+    stretches.bound(events, &mut bounds);
     let clocks = clocks::estimate(events.hosts(), bounds, &given);
     // Hosts that share a clock share its estimate.
     let shared = (0..).zip(&events.clocks).map(|(host, &clock)| {

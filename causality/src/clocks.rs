@@ -7,8 +7,8 @@
 //! one direction only, they are shifted by the least that keeps the bounds.
 //!
 //! Where no messages were recorded, calls between spans bound clocks: a server's span lies within
-//! its client's. One wrong time must not move a host's other spans, so the range on which most
-//! calls agree is taken.
+//! its client's. Without these, the log records of traces do. One wrong time must not move a host's
+//! other spans, so the range on which most calls agree is taken.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +47,8 @@ pub enum ClockEvidence {
     OneWay,
     /// Clients' and servers' spans, in at least one direction.
     Spans,
+    /// Log records of the same traces, of which the longer stretch is taken to enclose the shorter.
+    Records,
 }
 
 impl ClockEvidence {
@@ -60,6 +62,7 @@ impl ClockEvidence {
             Self::Unsteady => "unsteady",
             Self::OneWay => "one-way",
             Self::Spans => "spans",
+            Self::Records => "records",
         }
     }
 }
@@ -69,7 +72,19 @@ impl ClockEvidence {
 struct Bound {
     least: i128,
     messages: u64,
-    is_of_spans: bool,
+    source: Source,
+}
+
+/// The source of a bound, from the best to the weakest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Messages,
+    /// Calls of which the recorder says that the client waited: of a client's span to a server's.
+    StatedCalls,
+    /// Other calls between spans.
+    Calls,
+    /// Log records of one trace.
+    Records,
 }
 
 /// A bound from one host to another.
@@ -83,9 +98,8 @@ type CallRange = (i64, i64);
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     messages: BTreeMap<(u32, u32), Bound>,
-    /// Calls between two hosts, the smaller number first. True for calls of which the recorder says
-    /// that the client waited: of a client's span to a server's.
-    calls: BTreeMap<(u32, u32, bool), Vec<CallRange>>,
+    /// Calls between two hosts, the smaller number first.
+    calls: BTreeMap<(u32, u32, Source), Vec<CallRange>>,
     /// The resolution of the times of calls that are not stated: 0 for whole milliseconds, 1 for
     /// microseconds, 2 for finer ones.
     finer: u32,
@@ -97,7 +111,7 @@ impl Bounds {
         if from != to {
             let least = i128::from(received) - i128::from(sent);
             let bound = self.messages.entry((from, to));
-            let bound = bound.or_insert(Bound { least, messages: 0, is_of_spans: false });
+            let bound = bound.or_insert(Bound { least, messages: 0, source: Source::Messages });
             bound.least = bound.least.min(least);
             bound.messages += 1;
         }
@@ -107,6 +121,16 @@ impl Bounds {
     /// `is_stated` is true if the recorder says that the caller waited, as between a client's and a
     /// server's span. Otherwise a callee that took longer than its caller says nothing.
     pub fn call(&mut self, caller: (u32, u64, u64), callee: (u32, u64, u64), is_stated: bool) {
+        self.range(caller, callee, if is_stated { Source::StatedCalls } else { Source::Calls });
+    }
+
+    /// The first and the last log record of one trace on two hosts, the longer stretch first.
+    pub fn records(&mut self, longer: (u32, u64, u64), shorter: (u32, u64, u64)) {
+        self.range(longer, shorter, Source::Records);
+    }
+
+    fn range(&mut self, caller: (u32, u64, u64), callee: (u32, u64, u64), source: Source) {
+        let is_stated = source == Source::StatedCalls;
         let ((one, from, to), (other, start, end)) = (caller, callee);
         if one == other || (!is_stated && end.saturating_sub(start) > to.saturating_sub(from)) {
             return;
@@ -122,8 +146,8 @@ impl Bounds {
                 self.finer.max(2 - u32::from(is_multiple(1_000)) - u32::from(is_multiple(1_000_000)));
         }
         let (hosts, range) = match one < other {
-            true => ((one, other, is_stated), (least, most)),
-            false => ((other, one, is_stated), (-most, -least)),
+            true => ((one, other, source), (least, most)),
+            false => ((other, one, source), (-most, -least)),
         };
         self.calls.entry(hosts).or_default().push(range);
     }
@@ -135,10 +159,12 @@ impl Bounds {
             bound.least += given(from) - given(to);
         }
         let mut found = self.messages;
-        for is_stated in [true, false] {
-            for ((one, other, _), calls) in self.calls.iter_mut().filter(|(key, _)| key.2 == is_stated) {
+        for source in [Source::StatedCalls, Source::Calls, Source::Records] {
+            let is_stated = source == Source::StatedCalls;
+            for ((one, other, _), calls) in self.calls.iter_mut().filter(|(key, _)| key.2 == source) {
                 let (one, other) = (*one, *other);
-                let is_known = |from, to| found.get(&(from, to)).is_some_and(|known| known.is_of_spans);
+                let is_known =
+                    |from, to| found.get(&(from, to)).is_some_and(|known| known.source > Source::Messages);
                 if is_known(one, other) || is_known(other, one) {
                     continue;
                 }
@@ -156,7 +182,7 @@ impl Bounds {
                     }
                 }
                 let messages = calls.len() as u64;
-                let bound = |least| Bound { least, messages, is_of_spans: true };
+                let bound = |least| Bound { least, messages, source };
                 for (from, to, own, back) in [(one, other, most, -least), (other, one, -least, most)] {
                     let back = found.get(&(to, from)).map_or(back, |known| known.least.min(back));
                     match found.get_mut(&(from, to)) {
@@ -259,12 +285,12 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &[Ho
     let is_given = |host: u32| clocks[host as usize].evidence == ClockEvidence::Given;
     let free: Vec<u32> = group.iter().copied().filter(|&host| host == reference || !is_given(host)).collect();
     let node = |host: u32| free.binary_search(&host).or_else(|_| free.binary_search(&reference)).unwrap_or(0);
-    let mut least: BTreeMap<(usize, usize), (i128, bool)> = BTreeMap::new();
+    let mut least: BTreeMap<(usize, usize), (i128, Source)> = BTreeMap::new();
     for &((from, to), bound) in bounds {
         let (from, to) = (node(from), node(to));
         if from != to {
-            let own = least.entry((from, to)).or_insert((bound.least, bound.is_of_spans));
-            *own = (own.0.min(bound.least), own.1 && bound.is_of_spans);
+            let own = least.entry((from, to)).or_insert((bound.least, bound.source));
+            *own = (own.0.min(bound.least), own.1.min(bound.source));
         }
     }
     let edges: Vec<Link> = least.iter().map(|(&(from, to), &(least, _))| Link { from, to, least }).collect();
@@ -305,10 +331,12 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &[Ho
         members.iter().for_each(|&at| ahead[at] += shift);
     }
     let is_alone = |at: usize| clusters.members[cluster[at] as usize].len() == 1;
-    let mut by_spans = vec![false; free.len()];
-    for (&(from, to), _) in least.iter().filter(|(_, (_, is_of_spans))| *is_of_spans) {
+    let mut weakest = vec![Source::Messages; free.len()];
+    for (&(from, to), &(_, source)) in &least {
         for at in [from, to] {
-            by_spans[at] |= is_alone(at) || cluster[from] == cluster[to];
+            if is_alone(at) || cluster[from] == cluster[to] {
+                weakest[at] = weakest[at].max(source);
+            }
         }
     }
     for (at, &host) in free.iter().enumerate() {
@@ -316,7 +344,9 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &[Ho
             ClockEvidence::Reference
         } else if is_unsteady[at] {
             ClockEvidence::Unsteady
-        } else if by_spans[at] {
+        } else if weakest[at] == Source::Records {
+            ClockEvidence::Records
+        } else if weakest[at] > Source::Messages {
             ClockEvidence::Spans
         } else if is_alone(at) {
             ClockEvidence::OneWay

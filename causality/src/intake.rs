@@ -23,6 +23,7 @@ use rapidhash::fast::RandomState;
 use crate::placing::{self, Known};
 use crate::points::{LOCAL, NONE, Placed, Point, Points, SpanRow, line_number};
 use crate::spans::{self, Ties};
+use crate::stretches::Stretches;
 use crate::threads::{Origin, Threads, group_of, provisional};
 use crate::writers::{self, Writers};
 use crate::written::{self, Joins, LogRow, UNREAD, Written};
@@ -73,6 +74,7 @@ pub struct Collected {
     /// Logs with times that are out of the order of their lines.
     pub steps: Vec<Steps>,
     pub(crate) ties: Ties,
+    pub(crate) stretches: Stretches,
 }
 
 impl Collected {
@@ -181,7 +183,7 @@ impl<'i> Intake<'i> {
             })
             .collect();
         threads.rename_hosts(&mut events, |host| group_of(host).and_then(|group| hosts.get(group).cloned()));
-        let (mut joins, steps) = log_records(
+        let (mut joins, steps, stretches) = log_records(
             (&mut events, &mut threads),
             &mut recording,
             &paths,
@@ -209,7 +211,7 @@ impl<'i> Intake<'i> {
         placing::place(&mut events, &mut threads, &recording, &known);
         sort(&mut events, &origins);
         let ties = spans::tie(&mut events, &mut joins);
-        Collected { recording, events, skipped, left_out, joins, steps, ties }
+        Collected { recording, events, skipped, left_out, joins, steps, ties, stretches }
     }
 
     fn file(&mut self, file: &Arc<str>) -> u32 {
@@ -283,7 +285,7 @@ fn log_records(
     paths: &Interner,
     written: &mut [Written],
     keeps_unwritten: bool,
-) -> (Joins, Vec<Steps>) {
+) -> (Joins, Vec<Steps>, Stretches) {
     // The texts of records come first, because there are more of them.
     let calls = std::mem::replace(&mut events.texts, recording.take_log_texts());
     let before = events.texts.len() as u64;
@@ -312,6 +314,7 @@ fn log_records(
             log: number_of_log,
             resolution: log.resolution(),
             is_loose: false,
+            trace,
             ids,
         });
     }
@@ -323,6 +326,7 @@ fn log_records(
     found.traces = of_traces;
     let known = Known::new(events);
     events.rows.iter_mut().filter(|row| !row.is_of_span()).for_each(|row| row.chain = row.thread);
+    let mut stretches = Stretches::default();
     let mut places: Vec<Option<writers::Place>> = vec![None; writers.all.len()];
     for record in &records {
         let place = places[record.writer as usize].get_or_insert_with(|| {
@@ -337,6 +341,9 @@ fn log_records(
         (row.thread, row.resolution) = (place.drawn, record.resolution);
         row.chain = if record.is_loose { NONE } else { place.chain };
         found.thread += u64::from(place.drawn != place.chain);
+        if record.trace != TraceId::ZERO {
+            stretches.add(record.trace, row.thread, (row.time, row.time.saturating_add(row.resolution)));
+        }
         events.rows.push(row);
     }
     for (number, reason) in [
@@ -348,7 +355,7 @@ fn log_records(
             found.unjoined.insert(reason, number);
         }
     }
-    (found, steps)
+    (found, steps, stretches)
 }
 
 /// Gives each record without a time that of the record before it in its file, or else of the next
@@ -439,7 +446,8 @@ fn sort(events: &mut Points, origins: &[Origin]) {
         let mut by_rank: Vec<_> = order.iter().collect();
         by_rank.sort();
         let ranks: Vec<_> = order.iter().map(|own| by_rank.partition_point(|&other| other < own)).collect();
-        events.rows.sort_by_key(|row| (ranks[row.file as usize], row.sequence));
+        // A thread starts before the call on its first line.
+        events.rows.sort_by_key(|row| (ranks[row.file as usize], row.sequence, row.kind != EventKind::Start));
         (0..).zip(&mut events.rows).for_each(|(id, row)| row.id = id);
     }
     // In files whose order counts, a clock that steps back does no harm.
@@ -524,7 +532,7 @@ impl Sink for Intake<'_> {
             return;
         }
         let mut row = Point::new(event.kind, event.time.0, &mut self.events.texts, &event.text);
-        row.id = event.id.unwrap_or(0);
+        (row.id, row.resolution) = (event.id.unwrap_or(0), event.resolution);
         row.call = self.events.calls.intern(&event.call);
         row.file = Intake::file(self, &record.place.file);
         (row.line, row.sequence, row.bytes) = (line_number(record.place.line), event.sequence, event.bytes);

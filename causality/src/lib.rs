@@ -18,6 +18,7 @@ pub mod shifts;
 mod spans;
 pub mod spot;
 mod streams;
+mod stretches;
 mod threads;
 mod timeline;
 mod writers;

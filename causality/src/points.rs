@@ -31,7 +31,7 @@ pub struct Point {
     /// latest time up to here, so that a clock that steps back does no harm.
     pub rank: u64,
     /// The event is less than this later than `time`, in nanoseconds: the unit of the time's last
-    /// digit in a log; 0 if unknown.
+    /// digit in a log, or the most that a system call can have waited; 0 if unknown.
     pub resolution: u64,
     /// The index of the thread in [`Points::threads`].
     pub thread: u32,

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use astracer_model::ids::TraceId;
 use astracer_recording::intern::{Interner, Symbol};
 use rapidhash::fast::RandomState;
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub(crate) struct LogRow {
     pub(crate) is_loose: bool,
     /// Its number among the recording's log records.
     pub(crate) log: u32,
+    /// The trace that it states or mentions; zero for none.
+    pub(crate) trace: TraceId,
     /// The ids of its span: the first, and their number.
     pub(crate) ids: (u32, u16),
 }

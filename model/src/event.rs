@@ -96,6 +96,9 @@ pub struct Event<'a> {
     pub id: Option<u64>,
     /// The time, by the host's clock.
     pub time: UnixNanos,
+    /// The event is at most this later than `time`, in nanoseconds: 0 if the time is exact, or if
+    /// nothing bounds it.
+    pub resolution: u64,
     /// The position in the order of the file. Readers may deliver events in another order: the
     /// result of a system call follows it, and so does the port of a connection.
     pub sequence: u64,
@@ -133,6 +136,7 @@ impl<'a> Event<'a> {
             kind,
             id: None,
             time,
+            resolution: 0,
             sequence: 0,
             host: Cow::Borrowed(""),
             process: Cow::Borrowed(""),
@@ -146,6 +150,24 @@ impl<'a> Event<'a> {
             path: Cow::Borrowed(""),
             contexts: Vec::new(),
             clock: Vec::new(),
+        }
+    }
+
+    /// The event without borrowed parts.
+    pub fn into_owned(self) -> Event<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Event {
+            host: owned(self.host),
+            process: owned(self.process),
+            thread: owned(self.thread),
+            child: owned(self.child),
+            channel: self.channel.map(Channel::into_owned),
+            call: owned(self.call),
+            head: Cow::Owned(self.head.into_owned()),
+            text: owned(self.text),
+            path: owned(self.path),
+            clock: self.clock.into_iter().map(|(name, count)| (owned(name), count)).collect(),
+            ..self
         }
     }
 }
@@ -162,6 +184,12 @@ pub struct Channel<'a> {
 }
 
 impl Channel<'_> {
+    /// The channel without borrowed parts.
+    pub fn into_owned(self) -> Channel<'static> {
+        let owned = |end: Endpoint<'_>| Endpoint { address: Cow::Owned(end.address.into_owned()), ..end };
+        Channel { from: owned(self.from), to: owned(self.to), is_datagram: self.is_datagram }
+    }
+
     /// The other direction of the connection.
     #[must_use]
     pub fn reversed(&self) -> Self {

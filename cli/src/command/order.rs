@@ -55,7 +55,7 @@ Examples:
   astracer order events.jsonl --cause-of 565 --shiviz causes.log
 
 An EVENT is its id, FILE:LINE, or /REGEX/, the first whose text matches.
-Record with strace -f -ttt -yy -s 512 -o FILE. Exits with 1 if the events contradict each other, so that no order exists.";
+Record with strace -f -ttt -T -yy -s 512 -o FILE. Exits with 1 if the events contradict each other, so that no order exists.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]

@@ -2,6 +2,7 @@
 
 mod answers;
 mod causes;
+mod clocks;
 mod recording;
 mod relation;
 mod texts;

@@ -45,12 +45,17 @@ pub(super) fn of(order: &Order) -> Vec<Clock<'_>> {
 fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
     let (host, reference) = (escaped(host), escaped(reference));
     let size = length(clock.ahead.unsigned_abs());
+    // An offset that may be none is not claimed.
+    let may_agree = clock.within.is_some_and(|within| clock.ahead.unsigned_abs() <= within);
     let runs = match clock.ahead {
+        _ if may_agree => format!("{host} agrees with {reference}"),
         0 => format!("{host} agrees with {reference}"),
         1.. => format!("{host} runs {size} ahead of {reference}"),
         _ => format!("{host} runs {size} behind {reference}"),
     };
-    let within = clock.within.map_or_else(String::new, |within| format!(", to within {}", length(within)));
+    let within =
+        clock.within.map(|within| if may_agree { within + clock.ahead.unsigned_abs() } else { within });
+    let within = within.map_or_else(String::new, |within| format!(", to within {}", length(within)));
     let (to, from) = clock.messages;
     let messages = format!("{} to it, {from} from it", plural(to, "message"));
     match clock.evidence {
@@ -71,6 +76,11 @@ fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
             format!("{runs} or more: messages bound it from one side only ({messages})")
         }
         ClockEvidence::Spans => format!("{runs}{within} (by spans of clients and servers)"),
+        ClockEvidence::Records => format!(
+            "{runs}{within} (an estimate from log records of {}: the longer part of a trace is taken to \
+             enclose the shorter)",
+            plural(to.max(from), "trace")
+        ),
     }
 }
 

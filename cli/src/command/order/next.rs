@@ -20,7 +20,7 @@ pub(super) fn steps(paths: &[PathBuf], order: &Order) -> String {
     if events.processes().len() > 1 && !joins {
         text.push_str(
             "no cause between processes is known: this is an order by clocks\n  \
-             add what strace -f -ttt -yy -s 512 -o FILE records of each process, or spans and \
+             add what strace -f -ttt -T -yy -s 512 -o FILE records of each process, or spans and \
              records with trace ids (docs/order.md)\n",
         );
     }

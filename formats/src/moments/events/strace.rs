@@ -1,9 +1,12 @@
 //! The output of strace: one system call a line, of one thread or of several (`-f`, `-ff`).
 //!
-//! Record with `strace -f -ttt -yy -s 512 -o FILE`. Without `-yy` sockets cannot be told apart.
+//! Record with `strace -f -ttt -T -yy -s 512 -o FILE`. Without `-yy` sockets cannot be told apart.
 //! Sends, connects, forks and log records have the time of the call's entry; receives, accepts and
-//! joins that of the line with the result. Results of 0 and below make no event, except a connect
-//! that is in progress: its local port is read from the next label of its descriptor.
+//! joins that of its end: the time of the line with the result, or the entry and the duration
+//! (`-T`). Without `-T` the end of a call on one line is somewhere between its entry and the next
+//! line of its thread, which is the event's `resolution`. Results of 0 and below make no event,
+//! except a connect that is in progress: its local port is read from the next label of its
+//! descriptor.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -77,6 +80,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
         threads: Map::default(),
         connects: Map::default(),
         clock: Clock::default(),
+        last: 0,
         lone: lone_thread(file),
         place: Place::start_of(file),
     };
@@ -98,6 +102,8 @@ struct Stamp {
     line: u64,
     byte: u64,
     time: u64,
+    /// The event is later than `time`, but before the next line of its thread.
+    is_open: bool,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +119,8 @@ struct Thread {
     group: u64,
     /// The entry of a call without its result.
     entry: Option<(String, Stamp)>,
+    /// The events of its last call, whose end the next line bounds.
+    open: Vec<(Event<'static>, Place)>,
 }
 
 struct Reader {
@@ -120,6 +128,8 @@ struct Reader {
     /// Connects by process and descriptor whose local port is not known yet.
     connects: Map<(u64, u64), (u64, Stamp)>,
     clock: Clock,
+    /// The latest time.
+    last: u64,
     lone: u64,
     place: Place,
 }
@@ -136,7 +146,8 @@ impl Reader {
         let Some(time) = head.time.map(|time| self.clock.read(time)) else {
             return sink.left_out("a line without a time: record with -ttt", record.place);
         };
-        let stamp = Stamp { line: record.place.line, byte: record.place.byte, time };
+        let stamp = Stamp { line: record.place.line, byte: record.place.byte, time, is_open: false };
+        self.last = self.last.max(time);
         let pid = head.pid.unwrap_or(self.lone);
         let body = Body::of(head.body);
         if let Body::Other = body {
@@ -170,7 +181,7 @@ impl Reader {
                     None => sink.left_out("a result without its call", record.place),
                 }
             }
-            Body::Call(call) => self.call(pid, call, stamp, stamp, sink),
+            Body::Call(call) => self.call(pid, call, stamp, Stamp { is_open: true, ..stamp }, sink),
             Body::Signal | Body::Other => {}
         }
     }
@@ -182,6 +193,9 @@ impl Reader {
             group: pid,
             ..Thread::default()
         });
+        for (event, place) in thread.open.drain(..) {
+            bounded(event, stamp.time, &place, sink);
+        }
         if thread.has_ended {
             let (first, generation, forked) = (thread.first, thread.generation, thread.is_forked);
             *thread = Thread { generation: generation + 1, first: stamp, group: pid, ..Thread::default() };
@@ -201,6 +215,10 @@ impl Reader {
             return;
         }
         let Some(call) = Call::of(text) else { return };
+        let end = match call.duration() {
+            Some(taken) => Stamp { time: entry.time.saturating_add(taken), is_open: false, ..end },
+            None => end,
+        };
         let group = self.threads.get(&pid).map_or(pid, |thread| thread.group);
         if !self.connects.is_empty()
             && let Some((descriptor, Some(Label::Connected(local, remote)))) = call.descriptor(0)
@@ -326,7 +344,8 @@ impl Reader {
                     emit(&mut self.place, EventKind::Start, own, known.first, 0, sink, |_| {});
                 }
                 generation += 1;
-                self.threads.remove(&child);
+                let before = self.threads.remove(&child).into_iter().flat_map(|thread| thread.open);
+                before.for_each(|(event, place)| bounded(event, entry.time, &place, sink));
             }
         }
         let thread = self.threads.entry(child).or_default();
@@ -368,12 +387,23 @@ impl Reader {
         sink: &mut dyn Sink,
         more: impl FnOnce(&mut Event<'e>),
     ) {
-        let generation = self.threads.get(&pid).map_or(0, |thread| thread.generation);
-        emit(&mut self.place, kind, (pid, generation), stamp, part, sink, more);
+        let Some(thread) = self.threads.get_mut(&pid).filter(|_| stamp.is_open) else {
+            let generation = self.threads.get(&pid).map_or(0, |thread| thread.generation);
+            return emit(&mut self.place, kind, (pid, generation), stamp, part, sink, more);
+        };
+        let mut event = event(kind, (pid, thread.generation), stamp, part);
+        more(&mut event);
+        let place = Place { line: stamp.line, byte: stamp.byte, ..self.place.clone() };
+        thread.open.push((event.into_owned(), place));
     }
 
     /// Delivers what only the end of the file tells.
     fn finish(mut self, sink: &mut dyn Sink) {
+        let mut open: Vec<_> = self.threads.values_mut().flat_map(|thread| thread.open.drain(..)).collect();
+        open.sort_unstable_by_key(|(event, _)| event.sequence);
+        for (event, place) in open {
+            bounded(event, self.last, &place, sink);
+        }
         let mut connects: Vec<_> = std::mem::take(&mut self.connects).into_values().collect();
         connects.sort_unstable_by_key(|&(_, at)| at.line);
         for (pid, at) in connects {
@@ -398,17 +428,28 @@ fn name(pid: u64, generation: u32) -> String {
     if generation == 0 { pid.to_string() } else { format!("{pid}#{}", generation + 1) }
 }
 
+fn event<'e>(kind: EventKind, (pid, generation): (u64, u32), stamp: Stamp, part: u64) -> Event<'e> {
+    let mut event = Event::new(kind, UnixNanos(stamp.time), name(pid, generation));
+    event.sequence = stamp.line.saturating_mul(4).saturating_add(part);
+    event
+}
+
+/// Delivers an event that was over at a time.
+fn bounded(mut event: Event<'_>, end: u64, place: &Place, sink: &mut dyn Sink) {
+    event.resolution = end.saturating_sub(event.time.0);
+    sink.event(event, Record { bytes: b"", place });
+}
+
 fn emit<'e>(
     place: &mut Place,
     kind: EventKind,
-    (pid, generation): (u64, u32),
+    of: (u64, u32),
     stamp: Stamp,
     part: u64,
     sink: &mut dyn Sink,
     more: impl FnOnce(&mut Event<'e>),
 ) {
-    let mut event = Event::new(kind, UnixNanos(stamp.time), name(pid, generation));
-    event.sequence = stamp.line.saturating_mul(4).saturating_add(part);
+    let mut event = event(kind, of, stamp, part);
     more(&mut event);
     (place.line, place.byte) = (stamp.line, stamp.byte);
     sink.event(event, Record { bytes: b"", place });

@@ -61,6 +61,18 @@ impl<'t> Call<'t> {
         Some(Self { name, arguments, result, answer })
     }
 
+    /// The time that the call took, in nanoseconds, if it was recorded (`-T`).
+    pub(super) fn duration(&self) -> Option<u64> {
+        let (_, written) = self.answer.strip_suffix('>')?.rsplit_once('<')?;
+        let (seconds, fraction) = written.split_once('.')?;
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(seconds) || !is_number(fraction) || fraction.len() > 9 {
+            return None;
+        }
+        let nanos: u64 = fraction.parse::<u64>().ok()?.checked_mul(10u64.pow(9 - fraction.len() as u32))?;
+        seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)
+    }
+
     /// The descriptor that is the n-th argument, and its label.
     pub(super) fn descriptor(&self, argument: usize) -> Option<(u64, Option<Label<'t>>)> {
         let text = self.arguments.get(argument)?;
@@ -101,7 +113,7 @@ impl<'t> Call<'t> {
 
     /// The reason why a socket has no addresses.
     pub(super) fn without_label(&self) -> &'static str {
-        "a socket without its addresses: record with strace -f -ttt -yy -s 512 -o FILE"
+        "a socket without its addresses: record with strace -f -ttt -T -yy -s 512 -o FILE"
     }
 }
 

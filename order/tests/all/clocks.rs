@@ -1,0 +1,107 @@
+//! The clocks of hosts, from system calls that wait and from log records of the same traces.
+
+use astracer_causality::clocks::{ClockEvidence, HostClock};
+use astracer_causality::intake::Intake;
+use astracer_order::{Options, Order};
+use astracer_recording::stop::Pulse;
+
+use crate::texts;
+
+fn order_of(files: &[(&str, String)]) -> Order {
+    let mut intake = Intake::new(3);
+    for (number, (host, text)) in files.iter().enumerate() {
+        texts::read(&mut intake, host, &format!("{number}.x"), text);
+    }
+    let order = astracer_order::order(intake.finish(), &Options::default(), &mut Pulse::never());
+    order.expect("not stopped")
+}
+
+/// The clock of a host other than the reference.
+fn compared(order: &Order) -> &HostClock {
+    let is_compared = |clock: &&HostClock| clock.evidence != ClockEvidence::Reference;
+    order.host_clocks.iter().find(is_compared).expect("two hosts")
+}
+
+/// True if the stated range of a clock's offset holds this one, in nanoseconds.
+fn holds(clock: &HostClock, offset: i64) -> bool {
+    clock.within.is_some_and(|within| (clock.ahead - offset).unsigned_abs() <= within)
+}
+
+/// A client that asks, and a server that answers after two seconds, each call on one line. The
+/// server's clock is ahead by some milliseconds.
+fn asked(ahead: u64, has_durations: bool) -> Order {
+    let base = 1_778_749_200_000_000;
+    let line = |pid: u32, us: u64, call: &str, taken: u64| {
+        let at = base + us;
+        let taken = format!(" <{}.{:06}>", taken / 1_000_000, taken % 1_000_000);
+        let taken = if has_durations { &taken } else { "" };
+        format!("{pid} {}.{:06} {call}{taken}\n", at / 1_000_000, at % 1_000_000)
+    };
+    let there = ahead * 1_000;
+    let socket = "4<TCP:[10.0.0.2:80->10.0.0.1:99]>";
+    let server = [
+        line(7, there, &format!("accept4(3<TCP:[10.0.0.2:80]>, 0, 0, 0) = {socket}"), 1_000_150),
+        line(7, there + 1_000_200, &format!("recvfrom({socket}, \"ask\", 9, 0, 0, 0) = 3"), 200),
+        line(7, there + 3_000_500, &format!("sendto({socket}, \"answer\", 6, 0, 0, 0) = 6"), 20),
+        line(7, there + 3_000_700, &format!("close({socket}) = 0"), 5),
+    ];
+    let socket = "3<TCP:[10.0.0.1:99->10.0.0.2:80]>";
+    let client = [
+        line(5, 1_000_000, &format!("connect({socket}, {{sa_family=AF_INET}}, 16) = 0"), 180),
+        line(5, 1_000_300, &format!("sendto({socket}, \"ask\", 3, 0, 0, 0) = 3"), 20),
+        line(5, 1_000_350, &format!("recvfrom({socket}, \"answer\", 9, 0, 0, 0) = 6"), 2_000_250),
+        line(5, 3_000_700, &format!("close({socket}) = 0"), 5),
+    ];
+    order_of(&[("server", server.concat()), ("client", client.concat())])
+}
+
+/// By hand: the request shows the server at most 100 us ahead, with durations, and the answer at
+/// most 100 us behind. The entries alone would show it two seconds behind.
+#[test]
+fn calls_that_waited_end_when_they_say_or_before_the_next_line() {
+    for has_durations in [true, false] {
+        let order = asked(0, has_durations);
+        let clock = compared(&order);
+        assert!(holds(clock, 0), "{clock:?}");
+        assert_eq!((clock.evidence, order.moved()), (ClockEvidence::BothWays, (0, 0)));
+        let sign = if order.host_clocks[0] == *clock { 1 } else { -1 };
+        let set = asked(500, has_durations);
+        let clock = compared(&set);
+        assert!(holds(clock, sign * 500_000_000) && !holds(clock, 0), "{clock:?}");
+        assert_eq!(set.moved(), (0, 0));
+    }
+    assert_eq!(compared(&asked(0, true)).within, Some(100_000));
+}
+
+/// Requests of which a client's records enclose the server's by 5 to 9 ms on either side.
+fn logs(ahead: u64, is_joined: bool) -> Order {
+    let line = |trace: u64, ms: u64, host: &str| {
+        let (second, ms) = (ms / 1_000, ms % 1_000);
+        format!(
+            "{{\"time\":\"2026-05-14T09:00:{second:02}.{ms:03}Z\",\"host\":\"{host}\",\"msg\":\"m\",\"trace_id\":\"{trace:032x}\"}}\n"
+        )
+    };
+    let (mut client, mut server) = (String::new(), String::new());
+    for at in 1..=20u64 {
+        let (begin, before, behind) = (at * 100, 5 + at % 5, 5 + at * 3 % 5);
+        client += &line(at, begin, "client");
+        client += &line(at, begin + before + 10 + behind, "client");
+        let trace = if is_joined { at } else { at + 100 };
+        server += &line(trace, begin + before + ahead, "server");
+        server += &line(trace, begin + before + 10 + ahead, "server");
+    }
+    order_of(&[("", client), ("", server)])
+}
+
+#[test]
+fn log_records_of_the_same_traces_bound_clocks() {
+    let far = logs(50, true);
+    let clock = compared(&far);
+    assert_eq!(clock.evidence, ClockEvidence::Records);
+    let sign = if far.host_clocks[0] == *clock { -1 } else { 1 };
+    // 5 ms on either side, 1 ms for the resolution and 1 ms for times that are cut.
+    assert!(holds(clock, sign * 50_000_000) && clock.within <= Some(7_000_000), "{clock:?}");
+    // An offset that may be none is taken as none.
+    assert_eq!(compared(&logs(2, true)).ahead, 0);
+    assert!(logs(50, false).host_clocks.iter().all(|clock| clock.evidence == ClockEvidence::None));
+}
