@@ -4,11 +4,12 @@ use astracer_recording::Recording;
 use astracer_recording::recording::SpanView;
 use astracer_recording::stop::Pulse;
 
-use crate::clocks::{self, Bounds, HostClock};
+use crate::clocks::{self, Bounds, ClockEvidence, HostClock};
 use crate::constraints;
 use crate::edge::{Edge, EdgeKind, Found, Unmatched};
 use crate::flow::{Flow, Graph};
 use crate::intake::Collected;
+use crate::pieces;
 use crate::points::{NONE, Point, Points};
 use crate::rules::{All, Options, TraceGraph};
 use crate::shifts::{self, Shifts, SpanClock};
@@ -76,12 +77,15 @@ impl Causes {
         let Found { mut edges, unmatched } = constraints::find(&events, ties.edges);
         let host_clocks = match clocking.raw_times {
             true => Vec::new(),
-            false => estimate(&recording, &events, &edges, &stretches, &clocking.offsets),
+            false => {
+                let mut clocks = estimate(&recording, &events, &edges, &stretches, &clocking.offsets);
+                unsteady(&events, &edges, &mut clocks);
+                clocks
+            }
         };
         let ahead =
             |row: &Point| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
-        let aligned = |row: &Point| row.time.saturating_add_signed(ahead(row).saturating_neg());
-        let aligned_times: Vec<u64> = events.rows().iter().map(aligned).collect();
+        let aligned_times = aligned(&events, &host_clocks);
         let shifts = Shifts::set(&recording, |span| ahead(&events.rows[start(&events, span) as usize]));
         let spans = Spans { events: &events, of_events: of_events(&events) };
         let mut junctions = Vec::new();
@@ -183,6 +187,75 @@ fn estimate(
         }
     });
     shared.cloned().collect()
+}
+
+/// The time of each point, less what its host's clock runs ahead then.
+fn aligned(events: &Points, clocks: &[HostClock]) -> Vec<u64> {
+    let clock = |row: &Point| clocks.get(events.process(row).host as usize);
+    let corrected = |row: &Point, ahead: i64| row.time.saturating_add_signed(ahead.saturating_neg());
+    let constant = |row: &Point| corrected(row, clock(row).map_or(0, |clock| clock.ahead));
+    let mut times: Vec<u64> = events.rows().iter().map(constant).collect();
+    if clocks.iter().any(|clock| !clock.pieces.is_empty()) {
+        // The piece and the time of each thread's last point.
+        let mut last = vec![(0, 0); events.threads.len()];
+        for (time, row) in times.iter_mut().zip(events.rows()) {
+            let Some(clock) = clock(row).filter(|clock| !clock.pieces.is_empty()) else { continue };
+            let (piece, before) = &mut last[row.thread as usize];
+            (*piece, *before) = (clock.next_piece(*piece, *before, row.time), row.time);
+            *time = corrected(row, clock.ahead_on(*piece, row.time));
+        }
+    }
+    times
+}
+
+/// Describes clocks whose messages contradict one offset, each by those that are described already.
+fn unsteady(events: &Points, edges: &[Edge], clocks: &mut [HostClock]) {
+    let is_unsteady = |clock: &HostClock| clock.evidence == ClockEvidence::Unsteady;
+    if !clocks.iter().any(is_unsteady) {
+        return;
+    }
+    let host = |event: u32| events.process(&events.rows[event as usize]).host as usize;
+    let is_message = |edge: &&Edge| edge.kind != EdgeKind::Call && host(edge.before) != host(edge.after);
+    let messages: Vec<&Edge> = edges.iter().filter(is_message).collect();
+    for _ in 0..clocks.len() {
+        // The host with the most messages from and to those whose clocks are known.
+        let mut counts = vec![0usize; clocks.len()];
+        for edge in &messages {
+            for (own, other) in [(edge.before, edge.after), (edge.after, edge.before)] {
+                let is_open = is_unsteady(&clocks[host(own)]) && !is_unsteady(&clocks[host(other)]);
+                counts[host(own)] += usize::from(is_open);
+            }
+        }
+        let Some(at) = (0..counts.len()).max_by_key(|&at| counts[at]).filter(|&at| counts[at] > 0) else {
+            return;
+        };
+        let times = aligned(events, clocks);
+        let bounds = messages.iter().filter_map(|edge| {
+            let is_upper = host(edge.after) == at;
+            let (point, other) = if is_upper { (edge.after, edge.before) } else { (edge.before, edge.after) };
+            if host(point) != at || is_unsteady(&clocks[host(other)]) {
+                return None;
+            }
+            let (row, there) = (&events.rows[point as usize], &events.rows[other as usize]);
+            let order = times[other as usize];
+            let latest = |row: &Point| i64::try_from(row.resolution).unwrap_or(i64::MAX);
+            let ahead = i64::try_from(i128::from(row.time) - i128::from(order)).ok()?;
+            let ahead = if is_upper {
+                ahead.saturating_add(latest(row))
+            } else {
+                ahead.saturating_sub(latest(there))
+            };
+            Some(pieces::Bound { order, time: row.time, ahead, is_upper, point })
+        });
+        let bounds = bounds.collect();
+        pieces::describe(&mut clocks[at], bounds);
+        if is_unsteady(&clocks[at]) {
+            return;
+        }
+        // Its error was that of one offset for all.
+        let reference = clocks[at].reference as usize;
+        clocks[reference].within = clocks[reference].within.map(|_| 0);
+    }
 }
 
 /// The points of events of spans: the span, the event's number among its span's, and the point.

@@ -28,6 +28,25 @@ pub struct HostClock {
     pub evidence: ClockEvidence,
     /// Messages from other hosts to this one that bound its clock, and in the other direction.
     pub messages: (u64, u64),
+    /// The lines that describe a clock which drifts or was set; empty for a clock with one offset.
+    pub pieces: Vec<Piece>,
+}
+
+/// A stretch of time in which a clock's offset is a straight line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The host's times of its first and last message.
+    pub from: u64,
+    /// See [`Self::from`].
+    pub until: u64,
+    /// By how many nanoseconds the clock runs ahead at the first message.
+    pub ahead: i64,
+    /// By how many nanoseconds it gains in a second.
+    pub drift_ppb: i64,
+    /// The largest error of the offset, in nanoseconds.
+    pub within: u64,
+    /// The points between which the clock was set; `None` for the first piece.
+    pub after: Option<(u32, u32)>,
 }
 
 /// Where the estimate of a clock comes from.
@@ -235,6 +254,7 @@ pub fn estimate(names: &[String], bounds: Bounds, given: &[Option<i64>]) -> Vec<
             within: None,
             evidence: if given(host).is_some() { ClockEvidence::Given } else { ClockEvidence::None },
             messages: (0, 0),
+            pieces: Vec::new(),
         })
         .collect();
     if clocks.len() < 2 {

@@ -11,6 +11,7 @@ pub mod edge;
 pub mod flow;
 pub mod graph;
 pub mod intake;
+mod pieces;
 mod placing;
 pub mod points;
 pub mod rules;

@@ -2,6 +2,7 @@
 
 use astracer_causality::clocks::{ClockEvidence, HostClock};
 use astracer_causality::intake::Intake;
+use astracer_model::event::EventKind;
 use astracer_order::{Options, Order};
 use astracer_recording::stop::Pulse;
 
@@ -104,4 +105,65 @@ fn log_records_of_the_same_traces_bound_clocks() {
     // An offset that may be none is taken as none.
     assert_eq!(compared(&logs(2, true)).ahead, 0);
     assert!(logs(50, false).host_clocks.iter().all(|clock| clock.evidence == ClockEvidence::None));
+}
+
+/// Ten minutes of two hosts, in Falcon's form: each second a message there and back, and a log
+/// record on each host, in turn. `offset` is that of b's clock at a true time, in microseconds.
+fn falcon(offset: impl Fn(u64) -> i64) -> Order {
+    let mut text = String::new();
+    let mut line = |host: &str, us: u64, rest: &str| {
+        let time =
+            1_778_749_200_000_000 + if host == "b" { us.saturating_add_signed(offset(us)) } else { us };
+        let id = text.lines().count();
+        text += &format!("{{\"id\":{id},\"timestamp\":{time},\"data\":{{\"host\":\"{host}\"}},{rest}}}\n");
+    };
+    let message = |kind: &str, host: &str, from: &str, to: &str| {
+        let (src_port, dst_port) = if from == "a" { (99, 80) } else { (80, 99) };
+        format!(
+            "\"type\":\"{kind}\",\"thread\":\"1@{host}\",\"src\":\"{from}\",\"src_port\":{src_port},\"dst\":\"{to}\",\"dst_port\":{dst_port},\"socket_type\":\"TCP\",\"size\":5"
+        )
+    };
+    for second in 1..=600u64 {
+        let at = second * 1_000_000;
+        line("a", at, &message("SND", "a", "a", "b"));
+        line("b", at + 80 + second % 7 * 30, &message("RCV", "b", "a", "b"));
+        line("b", at + 500, &message("SND", "b", "b", "a"));
+        line("a", at + 580 + second % 5 * 40, &message("RCV", "a", "b", "a"));
+        for (host, later) in [("a", 300_000), ("b", 310_000)] {
+            line(host, at + later, &format!("\"type\":\"LOG\",\"thread\":\"2@{host}\",\"message\":\"m\""));
+        }
+    }
+    order_of(&[("", text)])
+}
+
+/// A clock that gains 20 ppm, and one that is set after five minutes. Messages never show more than
+/// 300 us of doubt, so that records 10 ms apart are in their true order.
+#[test]
+fn clocks_that_drift_or_are_set_are_described_and_corrected() {
+    let drift = |us: u64| (us * 20 / 1_000_000) as i64;
+    let set = |by: i64| move |us: u64| if us > 300_500_000 { by } else { 0 };
+    for (order, ppb, by) in [
+        (falcon(drift), 20_000, 0),
+        (falcon(set(500_000)), 0, 500_000_000),
+        (falcon(set(-500_000)), 0, -500_000_000),
+    ] {
+        let clock = compared(&order);
+        let [first, .., last] = [&clock.pieces[..1], &clock.pieces[clock.pieces.len() - 1..]].concat()[..]
+        else {
+            panic!("no piece: {clock:?}");
+        };
+        assert_eq!(clock.pieces.len(), if by == 0 { 1 } else { 2 }, "{clock:?}");
+        assert!((first.drift_ppb - ppb).abs() < 600 && (last.drift_ppb - ppb).abs() < 600, "{clock:?}");
+        assert!(by == 0 || (last.ahead - first.ahead - by).abs() < 600_000, "{clock:?}");
+        let rows = order.events.rows();
+        // b's last event before, and its first after it was set.
+        let lines = last.after.map(|(before, after)| (rows[before as usize].line, rows[after as usize].line));
+        assert_eq!(lines, (by != 0).then_some((299 * 6 + 3, 300 * 6 + 2)));
+        let is_log = |&&event: &&u32| rows[event as usize].kind == EventKind::Log;
+        let logs: Vec<u64> =
+            order.sequence.iter().filter(is_log).map(|&event| rows[event as usize].id).collect();
+        let inverted = logs.windows(2).filter(|pair| pair[0] > pair[1]).count();
+        assert!(inverted <= 1, "{inverted} of {} are inverted", logs.len());
+        assert_eq!(order.moved().0, 0);
+    }
 }

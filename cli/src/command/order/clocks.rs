@@ -1,6 +1,6 @@
 //! The hosts' clocks, as sentences.
 
-use astracer_causality::clocks::{ClockEvidence, HostClock};
+use astracer_causality::clocks::{self, ClockEvidence, HostClock};
 use astracer_order::Order;
 use serde::Serialize;
 
@@ -18,7 +18,23 @@ pub(super) struct Clock<'a> {
     evidence: &'static str,
     messages_to: u64,
     messages_from: u64,
+    /// The offset as a function of time, of a clock that drifts or was set.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pieces: Vec<Piece>,
     pub(super) says: String,
+}
+
+/// A stretch of time in which a clock's offset is a straight line.
+#[derive(Serialize)]
+struct Piece {
+    from_ns: u64,
+    until_ns: u64,
+    ahead_ns: i64,
+    drift_ppm: f64,
+    within_ns: u64,
+    /// Between these lines the clock was set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_between: Option<[String; 2]>,
 }
 
 /// The clocks of all hosts, if there are several.
@@ -37,9 +53,50 @@ pub(super) fn of(order: &Order) -> Vec<Clock<'_>> {
         evidence: clock.evidence.name(),
         messages_to: clock.messages.0,
         messages_from: clock.messages.1,
-        says: sentence(name(host), clock, name(clock.reference)),
+        says: match clock.pieces.is_empty() {
+            true => sentence(name(host), clock, name(clock.reference)),
+            false => pieces(order, name(host), clock, name(clock.reference)),
+        },
+        pieces: clock.pieces.iter().map(|piece| written(order, piece)).collect(),
     });
     clocks.collect()
+}
+
+fn written(order: &Order, piece: &clocks::Piece) -> Piece {
+    let place = |point: u32| order.events.place(&order.events.rows()[point as usize]);
+    Piece {
+        from_ns: piece.from,
+        until_ns: piece.until,
+        ahead_ns: piece.ahead,
+        drift_ppm: piece.drift_ppb as f64 / 1e3,
+        within_ns: piece.within,
+        set_between: piece.after.map(|(before, after)| [place(before), place(after)]),
+    }
+}
+
+/// A clock that drifts or was set.
+fn pieces(order: &Order, host: &str, clock: &HostClock, reference: &str) -> String {
+    let (host, reference) = (escaped(host), escaped(reference));
+    let mut says = Vec::new();
+    for (at, piece) in clock.pieces.iter().enumerate() {
+        if let Some([from, to]) = written(order, piece).set_between {
+            let before = &clock.pieces[at - 1];
+            let step = i128::from(piece.ahead) - i128::from(before.ahead_at(before.until));
+            let size = length(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
+            let way = if step < 0 { "back" } else { "forward" };
+            says.push(format!("was set {way} {size} between {} and {}", escaped(&from), escaped(&to)));
+        }
+        let ppm = measure(piece.drift_ppb.unsigned_abs() as f64 / 1e3);
+        let drift = match piece.drift_ppb {
+            0 => None,
+            1.. => Some(format!("gains {ppm} us a second ({ppm} ppm) on {reference}")),
+            _ => Some(format!("loses {ppm} us a second ({ppm} ppm) on {reference}")),
+        };
+        says.extend(drift);
+    }
+    let within = clock.within.map_or_else(String::new, |within| format!(", to within {}", length(within)));
+    let (to, from) = clock.messages;
+    format!("{host} {}{within} ({} to it, {from} from it)", says.join(", then "), plural(to, "message"))
 }
 
 fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
@@ -106,6 +163,7 @@ mod tests {
             within: Some(210_000),
             evidence: ClockEvidence::BothWays,
             messages: (31, 12),
+            pieces: Vec::new(),
         };
         assert_eq!(
             sentence("dn1", &clock, "nn"),
