@@ -163,6 +163,10 @@ impl fmt::Debug for View<'_> {
 pub struct Applications {
     registry: Registry,
     all: Vec<Registered>,
+    #[cfg(feature = "flows")]
+    tenants: Option<crate::tenants::Tenants>,
+    #[cfg(feature = "flows")]
+    x_trace: Option<crate::x_trace::XTrace>,
 }
 
 struct Registered {
@@ -173,7 +177,14 @@ struct Registered {
 impl Applications {
     /// No application yet; baggage passes through.
     pub fn new(registry: &Registry) -> Self {
-        Applications { registry: registry.clone(), all: Vec::new() }
+        Applications {
+            registry: registry.clone(),
+            all: Vec::new(),
+            #[cfg(feature = "flows")]
+            tenants: None,
+            #[cfg(feature = "flows")]
+            x_trace: None,
+        }
     }
 
     /// Adds an application, which sees these namespaces.
@@ -181,6 +192,36 @@ impl Applications {
     pub fn with(mut self, namespaces: impl Into<Vec<Namespace>>, application: impl Application) -> Self {
         self.all.push(Registered { namespaces: namespaces.into(), application: Box::new(application) });
         self
+    }
+
+    /// Adds up what each tenant uses, whatever the sampler keeps: see `Flows::tenants`. A member of
+    /// the W3C Baggage names the tenant, such as `tenant.id`. The caller sends it, or
+    /// [`flow::set`](crate::flow::set) sets it.
+    #[cfg(feature = "flows")]
+    #[must_use]
+    pub fn with_tenants(self, member: impl Into<String>) -> Self {
+        Applications { tenants: Some(crate::tenants::Tenants::new(member.into())), ..self }
+    }
+
+    /// Notes what happened before what in kept traces, as X-Trace does: their spans' events get
+    /// `xtrace.event`, an id, and `xtrace.parents`, the ids of the events directly before. `astracer
+    /// events` draws the graph.
+    #[cfg(feature = "flows")]
+    #[must_use]
+    pub fn with_x_trace(self) -> Self {
+        Applications { x_trace: Some(crate::x_trace::XTrace::new(&self.registry)), ..self }
+    }
+
+    #[cfg(feature = "flows")]
+    #[inline]
+    pub(crate) fn tenants(&self) -> Option<&crate::tenants::Tenants> {
+        self.tenants.as_ref()
+    }
+
+    #[cfg(feature = "flows")]
+    #[inline]
+    pub(crate) fn x_trace(&self) -> Option<&crate::x_trace::XTrace> {
+        self.x_trace.as_ref()
     }
 
     /// The registry, which has the bounds and the counts.

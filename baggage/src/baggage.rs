@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::contents::{Contents, Slots, check};
+use crate::contents::{Contents, Slots, check, names};
 use crate::registry::{Namespace, Registry};
 use crate::trim;
 use crate::typed::{Erased, KEY, Typed, TypedValue, caught};
@@ -102,24 +102,39 @@ impl Baggage {
         self.read_arrived();
     }
 
-    /// The message of a flow that goes on in another process. Values go until it has at most
-    /// `limit` bytes; see [`is_complete`](Self::is_complete).
+    /// The message of a flow that goes on in another process. Local namespaces
+    /// ([`Registry::register_local`]) are left out. Values go until it has at most `limit` bytes;
+    /// see [`is_complete`](Self::is_complete).
     pub fn serialize(&self, limit: usize, registry: &Registry) -> Vec<u8> {
         let held = self.held.as_deref();
+        let local = registry.local();
+        let is_local = |name: &[u8]| local.iter().any(|local| **local == *name);
         if self.typed.is_empty() {
             match held {
                 None => return Vec::new(),
                 Some(Held { received: Some(received), .. })
-                    if received.is_canonical && received.message.len() <= limit =>
+                    if received.is_canonical
+                        && received.message.len() <= limit
+                        && !names(&received.message).any(is_local) =>
                 {
                     return received.message.to_vec();
                 }
-                Some(held) if held.contents().bytes() <= limit => return held.contents().write(),
+                Some(held)
+                    if held.contents().bytes() <= limit
+                        && !held.contents().names().any(|name| is_local(name)) =>
+                {
+                    return held.contents().write();
+                }
                 Some(_) => {}
             }
         }
         let mut contents = held.map(|held| held.contents().clone()).unwrap_or_default();
-        for TypedValue { namespace, value } in &self.typed {
+        for name in local.iter() {
+            contents.take(name);
+        }
+        for TypedValue { namespace, value } in
+            self.typed.iter().filter(|typed| !is_local(typed.namespace.name()))
+        {
             match caught(namespace, || value.write(limit)) {
                 Some(bytes) if bytes.is_empty() => {}
                 Some(bytes) => contents.add(namespace.name(), KEY, &bytes),
@@ -132,8 +147,8 @@ impl Baggage {
 
     /// Reads a message of another process. It may be empty.
     ///
-    /// Unknown fields are skipped, and what is repeated is united. Values go until the baggage has
-    /// at most the bytes of a flow.
+    /// Unknown fields are skipped, and what is repeated is united. Local namespaces of this process
+    /// are refused, and counted. Values go until the baggage has at most the bytes of a flow.
     ///
     /// # Errors
     ///
@@ -145,7 +160,19 @@ impl Baggage {
             return Ok(Baggage::new());
         }
         let limit = registry.limits().flow();
-        let held = if message.len() <= limit {
+        let local = registry.local();
+        let is_local = |name: &[u8]| local.iter().any(|local| **local == *name);
+        let refused = names(message).filter(|name| is_local(name)).count();
+        let held = if refused > 0 {
+            registry.note_refused(refused);
+            let mut own = Contents::read(message)?;
+            local.iter().for_each(|name| drop(own.take(name)));
+            trim::trim(&mut own, limit, registry);
+            if own.is_empty() {
+                return Ok(Baggage::new());
+            }
+            Held { received: None, own }
+        } else if message.len() <= limit {
             let is_canonical = checked.is_canonical;
             let received = Received { message: message.into(), is_canonical, contents: OnceLock::new() };
             Held { received: Some(received), own: Contents::default() }
@@ -271,6 +298,29 @@ impl Baggage {
         let result = f(&mut value);
         self.put_typed(namespace, Some(value));
         result
+    }
+
+    /// Whether bytes are a message.
+    #[cfg(feature = "flows")]
+    pub(crate) fn is_message(bytes: &[u8]) -> bool {
+        check(bytes).is_ok()
+    }
+
+    /// The keys of a namespace of which no message is: none if this is a message that was not taken
+    /// apart.
+    #[cfg(feature = "flows")]
+    pub(crate) fn keys_set(&self, namespace: &Namespace) -> impl Iterator<Item = &[u8]> {
+        let held = self.held.as_deref().filter(|held| held.received.is_none());
+        let slots = held.and_then(|held| held.own.slots(namespace.name()));
+        slots.into_iter().flat_map(Slots::iter).map(|(key, _)| key)
+    }
+
+    /// The first value of a slot that this process has set; not one of a message that was not taken
+    /// apart.
+    #[cfg(feature = "flows")]
+    pub(crate) fn get_set(&self, namespace: &Namespace, key: &[u8]) -> Option<&[u8]> {
+        let held = self.held.as_deref().filter(|held| held.received.is_none())?;
+        held.own.slots(namespace.name())?.values(key).next()
     }
 
     /// A copy without typed values. Runs no code of applications.

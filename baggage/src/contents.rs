@@ -314,6 +314,14 @@ pub(crate) struct Checked {
     pub(crate) is_canonical: bool,
 }
 
+/// The names of the namespaces of a message that was checked. Does not take it apart.
+pub(crate) fn names(message: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut fields = Fields(message);
+    std::iter::from_fn(move || fields.next().ok().flatten())
+        .filter(|field| field.tag == FIRST)
+        .filter_map(|field| key_of(field.content).ok())
+}
+
 /// Checks a message as [`Contents::read`] does, without allocating.
 pub(crate) fn check(message: &[u8]) -> Result<Checked, WireError> {
     let mut checked = Checked { is_empty: true, is_canonical: true };

@@ -22,6 +22,16 @@ pub fn get(key: &str) -> Option<String> {
     here().ok()?.member(key)
 }
 
+/// Adds to the sums of the request's tenant under a resource of the service's own, such as
+/// `consume("disk.read", bytes)`. Does nothing without `Applications::with_tenants`.
+///
+/// # Errors
+///
+/// [`OutsideRequest`] if the thread is in no flow.
+pub fn consume(resource: &str, amount: u64) -> Result<(), OutsideRequest> {
+    here().map(|flow| flow.consume(resource, amount))
+}
+
 /// Runs `f` on the baggage of the current flow. Other threads in the flow may change it meanwhile;
 /// the changes of both are kept.
 ///

@@ -25,16 +25,19 @@ mod current;
 mod fork;
 mod future;
 mod joined;
+mod message;
+mod message_stats;
 mod observer;
 mod packed;
 mod slots;
 mod stats;
+mod usage;
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::LocalKey;
 use std::time::UNIX_EPOCH;
@@ -47,15 +50,20 @@ pub use self::branch::{Done, branch_fn};
 pub use self::fork::Fork;
 pub use self::future::{BranchExt, Branched};
 pub use self::joined::{Join, JoinStreamExt, Joined, JoinedStream};
+pub use self::message::{Calling, Flow};
+pub use self::message_stats::MessageStats;
 pub use self::packed::{Adopted, Packed};
 pub use self::stats::{FlowStats, UnmarkedFork};
 
 use self::current::Current;
-use self::slots::{BEGUN, Key, Slot, Slots, UNCONFIRMED, lock};
+use self::message_stats::MessageCounts;
+use self::slots::{Account, BEGUN, FAILED, Key, RECEIVED, Slot, Slots, TRACED, UNCONFIRMED, lock};
 use self::stats::Counts;
 use crate::application::{Application, Applications, View};
 use crate::baggage::Baggage;
 use crate::registry::{Namespace, Registry};
+use crate::tenants::{TenantSums, Tenants};
+use crate::x_trace::XTrace;
 
 /// The flows of a process, for `Builder::with_observer` of the SDK. Clones are the same flows.
 #[derive(Clone)]
@@ -73,6 +81,10 @@ pub(crate) struct Inner {
     members: Namespace,
     clock: OnceLock<Clock>,
     counts: Counts,
+    messages: MessageCounts,
+    /// Whether messages of callers are refused whose decision about a trace does not hold here.
+    refuses_callers: AtomicBool,
+    trusts_all: AtomicBool,
     /// Held while it is noted that a flow was merged into another one, because two flows that are
     /// merged into each other at once would never end.
     joining: Mutex<()>,
@@ -106,13 +118,19 @@ impl Flows {
     /// have no flow and branches share their parent's; both are counted.
     pub fn bounded(applications: Applications, flows_max: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
+        let members = applications.registry().reserved(MEMBERS, i8::MAX);
+        // They travel as members of W3C Baggage.
+        applications.registry().keep_local(&members);
         let inner = Arc::new(Inner {
             owner: NEXT.fetch_add(1, Ordering::Relaxed),
             slots: Slots::new(flows_max),
-            members: applications.registry().reserved(MEMBERS, i8::MAX),
+            members,
             applications,
             clock: OnceLock::new(),
             counts: Counts::default(),
+            messages: MessageCounts::default(),
+            refuses_callers: AtomicBool::new(false),
+            trusts_all: AtomicBool::new(false),
             joining: Mutex::new(()),
         });
         let mut owners = OWNERS.write().unwrap_or_else(PoisonError::into_inner);
@@ -120,9 +138,29 @@ impl Flows {
         Flows(inner)
     }
 
+    /// Accepts baggage of every caller. Without this, baggage is refused if the decisions of
+    /// callers do not hold here (`ParentDecision::Ignore` of the SDK).
+    #[must_use]
+    pub fn with_any_caller(self) -> Self {
+        self.0.trusts_all.store(true, Ordering::Relaxed);
+        self
+    }
+
     /// Counts since the beginning, and where a `.branch()` is missing.
     pub fn stats(&self) -> FlowStats {
-        self.0.counts.stats(self.0.slots.used(), self.0.applications.registry().losses())
+        let stats = self.0.counts.stats(self.0.slots.used(), self.0.applications.registry().losses());
+        let x_trace = self.0.applications.x_trace().map(XTrace::stats).unwrap_or_default();
+        FlowStats { messages: self.0.messages.stats(), x_trace, ..stats }
+    }
+
+    /// Whether [`Applications::with_tenants`] was called.
+    pub fn has_tenants(&self) -> bool {
+        self.0.applications.tenants().is_some()
+    }
+
+    /// Sums by tenant; empty unless [`Applications::with_tenants`] was called.
+    pub fn tenants(&self) -> TenantSums {
+        self.0.applications.tenants().map(Tenants::sums).unwrap_or_default()
     }
 }
 
@@ -232,6 +270,10 @@ impl FlowRef {
         Some(String::from_utf8_lossy(value).into_owned())
     }
 
+    pub(crate) fn consume(&self, resource: &str, amount: u64) {
+        self.flows.consume(self.number, resource, amount);
+    }
+
     pub(crate) fn counts(&self) -> &Counts {
         &self.flows.counts
     }
@@ -318,6 +360,7 @@ impl Inner {
         let (branch, slot) = self.take((0, 0))?;
         slot.set(BEGUN);
         Counts::add(&self.counts.branches);
+        self.note_x_trace(number, "fork");
         let baggage = match self.applications.is_empty() {
             true => self.with_baggage(number, Baggage::split),
             false => {
@@ -341,15 +384,22 @@ impl Inner {
     fn descend(&self, slot: &Slot, parent: u32, baggage: Baggage) {
         let parent = self.resolve(parent);
         let id = self.slot(parent).map_or(0, Slot::id);
-        let (mut ancestors, trace) =
-            self.at_state(parent, |state| (state.ancestors, state.trace)).unwrap_or_default();
+        let of = |state: &mut slots::State| {
+            let account = Account { root: None, ..state.account.clone() };
+            (state.ancestors, state.trace, account)
+        };
+        let (mut ancestors, trace, account) = self.at_state(parent, of).unwrap_or_default();
         ancestors.rotate_right(1);
         ancestors[0] = id;
+        if self.slot(parent).is_some_and(|parent| parent.has(TRACED)) {
+            slot.set(TRACED);
+        }
         let mut state = slot.state();
-        (state.baggage, state.ancestors, state.trace) = (baggage, ancestors, trace);
+        (state.baggage, state.ancestors, state.trace, state.account) = (baggage, ancestors, trace, account);
     }
 
     fn merge(&self, into: u32, from: u32) {
+        self.charge_branch(into, from);
         let Some((into, mut branch)) = self.unite(into, from) else { return };
         Counts::add(&self.counts.joined);
         let now = if self.applications.is_empty() { 0 } else { self.now() };
@@ -359,6 +409,7 @@ impl Inner {
             known.iter().for_each(|key| branch.remove(&self.members, key));
             handling(|| self.applications.merge(flow, branch, now));
         });
+        self.note_x_trace(into, "join");
     }
 
     /// Notes that a flow was merged into another one. Returns the other one's number, and the
@@ -372,6 +423,12 @@ impl Inner {
         let (target, source) = (self.slot(into)?, self.slot(from)?);
         target.add_use();
         let mut state = source.state();
+        for flag in [FAILED, TRACED] {
+            if source.has(flag) {
+                target.set(flag);
+            }
+        }
+        target.add_busy(source.take_busy());
         source.set_merged_into(into);
         Some((into, mem::take(&mut state.baggage)))
     }
@@ -388,6 +445,9 @@ impl Inner {
         // A loop, because a flow may be the last use of the one into which it was merged.
         while let Some(slot) = self.slot(number) {
             let into = slot.merged_into();
+            if into == 0 {
+                self.charge_rest(slot);
+            }
             let mut baggage = slot.state().clear();
             if into == 0 && !self.applications.is_empty() {
                 let now = self.now();
@@ -445,6 +505,9 @@ impl Inner {
         let now = now();
         self.with_baggage(number, |flow| {
             handling(|| {
+                if self.slot(self.resolve(number)).is_some_and(|slot| slot.clear(RECEIVED)) {
+                    self.applications.call(flow, now, |application, flow| application.post_deserialize(flow));
+                }
                 let begins = self.slot(self.resolve(number)).is_some_and(|slot| slot.set(BEGUN));
                 if begins {
                     self.applications.call(flow, now, |application, flow| application.begin(flow));
@@ -457,7 +520,8 @@ impl Inner {
     /// Makes a flow current. Returns whether it is.
     fn push(&self, number: u32, key: Key) -> bool {
         let id = self.slot(number).map_or(0, Slot::id);
-        let is_current = current::push(Current::new(self.owner, number, id, key));
+        let since = self.pause();
+        let is_current = current::push(Current::new((self.owner, number), id, key, since));
         if !is_current {
             Counts::add(&self.counts.refused);
         }
@@ -481,10 +545,11 @@ impl Inner {
 
     /// Leaves a span or a wrapper. Returns the flow that is no longer current.
     fn leave(&self, key: Key) -> Option<Current> {
-        if self.applications.is_empty() {
-            return current::pop(key);
-        }
         let left = current::pop(key)?;
+        self.resume(left);
+        if self.applications.is_empty() {
+            return Some(left);
+        }
         self.note_other(left, |application, flow| application.suspend(flow));
         self.note_other(current::of(self.owner), |application, flow| application.resume(flow));
         Some(left)

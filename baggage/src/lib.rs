@@ -36,18 +36,30 @@ mod contents;
 pub mod flow;
 #[cfg(feature = "flows")]
 mod flows;
+#[cfg(feature = "flows")]
+mod header;
 mod registry;
+#[cfg(feature = "flows")]
+mod tenants;
 mod trim;
 mod typed;
 mod wire;
+#[cfg(feature = "flows")]
+mod x_trace;
 
 pub use application::{Application, Applications, Place, View};
 pub use baggage::Baggage;
 #[cfg(feature = "flows")]
 pub use flows::{
-    Adopted, BranchExt, Branched, Done, FlowStats, Flows, Fork, Join, JoinStreamExt, Joined, JoinedStream,
-    Packed, UnmarkedFork, branch_fn,
+    Adopted, BranchExt, Branched, Calling, Done, Flow, FlowStats, Flows, Fork, Join, JoinStreamExt, Joined,
+    JoinedStream, MessageStats, Packed, UnmarkedFork, branch_fn,
 };
+#[cfg(feature = "flows")]
+pub use header::{ANSWER_HEADER, BAGGAGE_HEADER, RETURN_HEADER};
 pub use registry::{Limits, Losses, Namespace, NamespaceTaken, Registry};
+#[cfg(feature = "flows")]
+pub use tenants::{MixedTenants, TenantRow, TenantSums};
 pub use typed::Typed;
 pub use wire::WireError;
+#[cfg(feature = "flows")]
+pub use x_trace::XTraceStats;

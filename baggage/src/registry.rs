@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// The first characters of the names of this crate's own namespaces.
 const RESERVED: &[u8] = b"astracer.";
@@ -74,9 +74,12 @@ pub struct Registry(Arc<Shared>);
 struct Shared {
     limits: Limits,
     names: RwLock<BTreeMap<Arc<[u8]>, i8>>,
+    /// The namespaces that stay in this process.
+    local: RwLock<Vec<Arc<[u8]>>>,
     trims: AtomicU64,
     values: AtomicU64,
     panics: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// Names of namespaces; the first one that loses values is popped first.
@@ -92,6 +95,8 @@ pub struct Losses {
     pub values: u64,
     /// Panics of handlers and of typed values. Each removed its namespaces from one flow.
     pub panics: u64,
+    /// Namespaces that arrived, but are local to this process.
+    pub refused: u64,
 }
 
 impl Default for Registry {
@@ -106,9 +111,11 @@ impl Registry {
         Registry(Arc::new(Shared {
             limits,
             names: RwLock::default(),
+            local: RwLock::default(),
             trims: AtomicU64::new(0),
             values: AtomicU64::new(0),
             panics: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }))
     }
 
@@ -128,6 +135,31 @@ impl Registry {
         }
         names.insert(name.clone(), priority);
         Ok(Namespace { name, registry: self.clone() })
+    }
+
+    /// Registers a namespace that stays in this process: no message carries it, and what arrives
+    /// under its name is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`register`](Self::register).
+    pub fn register_local(&self, name: impl AsRef<[u8]>, priority: i8) -> Result<Namespace, NamespaceTaken> {
+        let namespace = self.register(name, priority)?;
+        self.keep_local(&namespace);
+        Ok(namespace)
+    }
+
+    /// Declares a namespace local.
+    pub(crate) fn keep_local(&self, namespace: &Namespace) {
+        let mut local = self.0.local.write().unwrap_or_else(PoisonError::into_inner);
+        if !local.contains(&namespace.name) {
+            local.push(namespace.name.clone());
+        }
+    }
+
+    /// The namespaces that stay in this process.
+    pub(crate) fn local(&self) -> RwLockReadGuard<'_, Vec<Arc<[u8]>>> {
+        self.0.local.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The token of a namespace of this crate.
@@ -154,6 +186,7 @@ impl Registry {
             trims: self.0.trims.load(Ordering::Relaxed),
             values: self.0.values.load(Ordering::Relaxed),
             panics: self.0.panics.load(Ordering::Relaxed),
+            refused: self.0.refused.load(Ordering::Relaxed),
         }
     }
 
@@ -167,6 +200,10 @@ impl Registry {
     pub(crate) fn note_trim(&self, values: usize) {
         self.0.trims.fetch_add(1, Ordering::Relaxed);
         self.0.values.fetch_add(values as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_refused(&self, namespaces: usize) {
+        self.0.refused.fetch_add(namespaces as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn note_panic(&self) {

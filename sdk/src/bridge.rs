@@ -204,7 +204,7 @@ impl Tracer for RecordTracer {
                 links.into_iter().for_each(|link| body.add_link(link.span_context, link.attributes, limits));
                 for event in events {
                     let time = EventTime::Date(event.timestamp);
-                    body.add_event(event.name, time, event.attributes, limits);
+                    _ = body.add_event(event.name, time, event.attributes, limits);
                 }
             });
         }

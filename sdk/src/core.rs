@@ -212,7 +212,7 @@ impl Core {
         self.contexts.mode()
     }
 
-    fn known(number: u64) -> Option<Arc<Self>> {
+    pub(crate) fn known(number: u64) -> Option<Arc<Self>> {
         let owner: Arc<dyn Any + Send + Sync> = owner::find(number)?;
         owner.downcast().ok()
     }

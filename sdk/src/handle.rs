@@ -3,6 +3,7 @@
 mod late;
 mod steer;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,6 +13,7 @@ use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
 use crate::fault::debug_as_display;
+use crate::observer::Observer;
 use crate::reports::spans;
 use astracer_spans::export::{Patience, WaitError};
 use astracer_spans::panics::warn;
@@ -58,6 +60,13 @@ impl Handle {
 
     pub(crate) fn shared(&self) -> Option<&Shared> {
         if cfg!(feature = "enabled") { self.shared.as_deref() } else { None }
+    }
+
+    /// Returns the observer of [`Builder::with_observer`](crate::Builder::with_observer), if it is
+    /// of this type.
+    pub fn observer<O: Observer>(&self) -> Option<&O> {
+        let observer: &dyn Any = &**self.shared()?.observer.as_ref()?;
+        observer.downcast_ref()
     }
 
     /// Returns true if anything is recorded; false if switched off.

@@ -4,13 +4,16 @@
 //! Spans have the numbers of flows, one word each; all else belongs to the observer. Without an
 //! observer the numbers are neither written nor read.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry::{Context, SpanId, TraceId};
+use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use tracing_core::{Event, Metadata};
 
+use crate::decider::ParentDecision;
 use crate::table::{Entry, Phase, ROOT};
 use astracer_spans::clock::{Clock, Ticks};
 
@@ -36,10 +39,11 @@ use astracer_spans::clock::{Clock, Ticks};
 /// - A span refused because the memory of open spans is used up has no number, so entering it does
 ///   not change the thread's flow. A span below it that has memory again takes the number of the
 ///   innermost span around it on its thread.
-pub trait Observer: fmt::Debug + Send + Sync + 'static {
-    /// Called once, before all others, with the clock behind [`ObservedSpan::now`].
-    fn start(&self, clock: &Clock) {
-        let _ = clock;
+pub trait Observer: Any + fmt::Debug + Send + Sync {
+    /// Called once, before all others, with the clock behind [`ObservedSpan::now`], and with
+    /// whether the decisions of callers hold in this process.
+    fn start(&self, clock: &Clock, parents: ParentDecision) {
+        let _ = (clock, parents);
     }
 
     /// A local root is decided: when it is first used, or when it begins
@@ -89,6 +93,13 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// An event on a span, either its current or its explicit parent.
     fn event(&self, span: &ObservedSpan<'_>, event: &Event<'_>);
+
+    /// Attributes to add to an event that is recorded. Called after [`event`](Self::event), and not
+    /// for dropped traces.
+    fn event_attributes(&self, span: &ObservedSpan<'_>, event: &Event<'_>) -> Vec<KeyValue> {
+        let _ = (span, event);
+        Vec::new()
+    }
 }
 
 /// The observer of a layer.
@@ -99,16 +110,61 @@ pub(crate) struct Observing {
     pub(crate) clock: Clock,
 }
 
+/// The state of spans behind their entries.
+pub(crate) trait Recorded {
+    fn has_failed(&self, entry: &Entry) -> bool;
+    fn has_room_for_event(&self, entry: &Entry) -> bool;
+    /// Returns whether the event is kept.
+    fn add_event(&self, entry: &Entry, name: Cow<'static, str>, attributes: Vec<KeyValue>) -> bool;
+}
+
 /// A span that is reported to an [`Observer`].
 pub struct ObservedSpan<'a> {
+    pub(crate) spans: &'a dyn Recorded,
     pub(crate) by: &'a Observing,
     pub(crate) entry: &'a Entry,
     pub(crate) flow: u32,
     /// 0: the clock has not been read.
     pub(crate) time: Ticks,
+    /// The name that the fields of a local root state, during [`Observer::root`].
+    pub(crate) name: Option<&'a str>,
+    pub(crate) is_below_dropped: bool,
 }
 
 impl ObservedSpan<'_> {
+    /// The name of a local root, during [`Observer::root`]: its field `otel.name`, or else its
+    /// callsite's name.
+    #[inline]
+    pub fn root_name(&self) -> &str {
+        self.name.unwrap_or(self.metadata().name())
+    }
+
+    /// During [`Observer::root`]: whether the span is below another one of this process, whose
+    /// trace was dropped, and is a local root only because it may be sent to another process. In a
+    /// kept trace it would be a child.
+    #[inline]
+    pub fn is_below_dropped(&self) -> bool {
+        self.is_below_dropped
+    }
+
+    /// Whether the span has failed so far. The same is noticed of dropped and of kept spans: an
+    /// error in its fields, and a panic that unwinds through it. Of kept ones also their events of
+    /// level ERROR and what the OpenTelemetry API states.
+    pub fn has_failed(&self) -> bool {
+        self.spans.has_failed(self.entry)
+    }
+
+    /// Whether the span's limits leave room for another event.
+    pub fn has_room_for_event(&self) -> bool {
+        self.spans.has_room_for_event(self.entry)
+    }
+
+    /// Adds an event with the current time to a recorded span. Returns false if the span's limits
+    /// cut it.
+    pub fn add_event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>) -> bool {
+        self.spans.add_event(self.entry, name.into(), attributes)
+    }
+
     /// The number of its flow; 0 for a root that has none yet.
     #[inline]
     pub fn flow(&self) -> u32 {

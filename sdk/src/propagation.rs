@@ -8,6 +8,7 @@ mod w3c;
 
 use b3::{B3, Encoding};
 pub(crate) use b3::{is_debug, is_undecided};
+pub use baggage::{baggage_member, inject_baggage, received_flow};
 use w3c::TraceContext;
 
 /// A format in which context travels between processes.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{SpanContext, Status};
-use opentelemetry::{Context, Key, KeyValue, Value};
+use opentelemetry::{Context, Key, KeyValue, TraceId, Value};
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
 use tracing_subscriber::Registry;
@@ -16,6 +16,7 @@ use tracing_subscriber::registry::LookupSpan as _;
 
 use crate::core::Core;
 use crate::layer::AstracerLayer;
+use crate::observer::Recorded as _;
 use crate::table::is_unrecorded;
 use astracer_spans::record::EventTime;
 
@@ -130,7 +131,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn add_event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>) {
         with_core(self, |core, id| {
             let (name, now) = (name.into(), core.event_time());
-            core.change(id, |body, limits| body.add_event(name, now, attributes, limits));
+            core.change(id, |body, limits| _ = body.add_event(name, now, attributes, limits));
         });
     }
 
@@ -142,7 +143,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     ) {
         with_core(self, |core, id| {
             let (name, time) = (name.into(), EventTime::Date(timestamp));
-            core.change(id, |body, limits| body.add_event(name, time, attributes, limits));
+            core.change(id, |body, limits| _ = body.add_event(name, time, attributes, limits));
         });
     }
 }
@@ -164,6 +165,24 @@ pub fn outgoing_context() -> Context {
     });
     let own = own.flatten().map(|context| context.span().span_context().clone()).filter(is_ours);
     own.map_or(current.clone(), |own| current.with_remote_span_context(own))
+}
+
+/// Adds an event to a recorded span of a trace: to the current one, or else to the one with this
+/// [`key`](crate::ObservedSpan::key). Returns whether the span's limits keep the event; `None` if
+/// neither is a recorded span of the trace.
+pub fn add_event_in(
+    trace: TraceId,
+    key: (u64, u64),
+    name: &'static str,
+    attributes: Vec<KeyValue>,
+) -> Option<bool> {
+    let mut attributes = Some(attributes);
+    let mut add = |core: &Core, id: &Id| {
+        let entry = core.find_recorded(id).filter(|entry| entry.trace_id() == trace)?;
+        Some(core.add_event(entry, name.into(), attributes.take()?))
+    };
+    let here = with_core(&tracing::Span::current(), &mut add).flatten();
+    here.or_else(|| add(&*Core::known(key.0)?, &Id::from_non_zero_u64(key.1.try_into().ok()?)))
 }
 
 fn with_core<T>(span: &tracing::Span, f: impl FnOnce(&Core, &Id) -> T) -> Option<T> {

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use tracing_core::dispatcher::WeakDispatch;
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
-use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
+use tracing_core::{Dispatch, Event, Level, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
@@ -204,10 +204,14 @@ impl AstracerSubscriber {
     }
 }
 
-/// Whether events or spans of this callsite may be disabled below a dropped root.
+/// Whether events or spans of this callsite may be disabled below a dropped root. An observer gets
+/// errors in any case.
 #[inline]
-fn is_refusable(metadata: &Metadata<'_>) -> bool {
-    metadata.is_event() || !faces_outward(metadata)
+fn is_refusable(metadata: &Metadata<'_>, core: &Core) -> bool {
+    match metadata.is_event() {
+        true => *metadata.level() != Level::ERROR || !core.is_observed(),
+        false => !faces_outward(metadata),
+    }
 }
 
 /// A handle of the parent of a span that begins or ends. Dropping this releases it, unless a span
@@ -268,7 +272,7 @@ impl Subscriber for AstracerSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
             Some(core) if self.layer.is_level_enabled(metadata) => match core.settings().dropped_spans {
-                DroppedSpans::Disabled if is_refusable(metadata) => Interest::sometimes(),
+                DroppedSpans::Disabled if is_refusable(metadata, core) => Interest::sometimes(),
                 _ => Interest::always(),
             },
             _ => Interest::never(),
@@ -285,7 +289,8 @@ impl Subscriber for AstracerSubscriber {
         if self.core().is_none() || !self.layer.is_level_enabled(metadata) {
             return false;
         }
-        let refused = self.layer.refuses_here() && is_refusable(metadata);
+        let refused =
+            self.layer.refuses_here() && self.core().is_some_and(|core| is_refusable(metadata, core));
         if refused && metadata.is_span() {
             stack::refuse();
         }

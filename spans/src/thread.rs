@@ -48,6 +48,12 @@ impl ThreadName {
     }
 }
 
+/// The number by which spans and logs name this thread, as `ThreadId` has it; 0 if it is exiting.
+pub fn id() -> i64 {
+    thread_local!(static ID: Cell<i64> = Cell::new(ThreadName::of_this_thread().id));
+    ID.try_with(Cell::get).unwrap_or(0)
+}
+
 /// The names of the threads that occur in a batch, by number; `None` for a thread that ended long
 /// ago.
 #[derive(Debug, Default)]

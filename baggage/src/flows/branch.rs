@@ -24,10 +24,20 @@ impl Branch {
     }
 
     pub(super) fn of(parent: Option<FlowRef>) -> Self {
-        let Some(parent) = parent else { return Branch { flow: None, is_shared: true, is_dropped: false } };
+        let Some(parent) = parent else { return Branch::none() };
         let branch = parent.split();
         let is_shared = branch.is_none();
         Branch { flow: Some(branch.unwrap_or(parent)), is_shared, is_dropped: !is_shared }
+    }
+
+    /// No flow.
+    pub(super) fn none() -> Self {
+        Branch { flow: None, is_shared: true, is_dropped: false }
+    }
+
+    /// A flow that a message has brought.
+    pub(super) fn received(flow: FlowRef) -> Self {
+        Branch { flow: Some(flow), is_shared: true, is_dropped: false }
     }
 
     /// A branch of this branch.

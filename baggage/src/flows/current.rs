@@ -18,6 +18,8 @@ pub(super) struct Current {
     key: Key,
     /// The times that the thread has entered the span and not exited it.
     depth: u32,
+    /// The ticks since which it is the innermost, for the sums of tenants; 0 without them.
+    pub(super) since: u64,
 }
 
 /// Nested flows of a thread up to which they are followed. More are guards that were leaked.
@@ -26,10 +28,10 @@ const NESTED_MAX: usize = 4096;
 const WRAPPER: u64 = u64::MAX;
 
 impl Current {
-    const NONE: Current = Current { owner: 0, number: 0, id: 0, around: 0, key: (0, 0), depth: 0 };
+    const NONE: Current = Current { owner: 0, number: 0, id: 0, around: 0, key: (0, 0), depth: 0, since: 0 };
 
-    pub(super) fn new(owner: u32, number: u32, id: u64, key: Key) -> Self {
-        Current { owner, number, id, around: 0, key, depth: 1 }
+    pub(super) fn new((owner, number): (u32, u32), id: u64, key: Key, since: u64) -> Self {
+        Current { owner, number, id, around: 0, key, depth: 1, since }
     }
 
     /// Whether it is current because of a wrapper, and not of a span.
@@ -131,6 +133,11 @@ pub(super) fn pop(key: Key) -> Option<Current> {
     Some(current)
 }
 
+/// Lets the time of the current flow begin again.
+pub(super) fn restart(since: u64) {
+    CURRENT.set(Current { since, ..CURRENT.get() });
+}
+
 /// Leaves a span that was entered before others in which the thread still is.
 #[inline]
 fn leave_before(before: &mut Vec<Current>, key: Key) {
@@ -147,7 +154,7 @@ mod tests {
     use super::*;
 
     fn flow(number: u32) -> Current {
-        Current::new(1, number, number.into(), (1, number.into()))
+        Current::new((1, number), number.into(), (1, number.into()), 0)
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The SDK's reports of spans.
 
-use astracer_sdk::{Clock, ObservedSpan, Observer};
-use opentelemetry::{Context, TraceId};
-use tracing::Event;
-use tracing::Metadata;
+use std::sync::atomic::Ordering;
+
+use astracer_sdk::{Clock, ObservedSpan, Observer, ParentDecision};
+use opentelemetry::{Context, KeyValue, TraceId};
+use tracing::{Event, Level, Metadata};
 
 use super::current::{self, Current};
 use super::slots::{Slot, UNCONFIRMED};
@@ -12,17 +13,20 @@ use super::{Flows, IN_WRAPPER, Inner};
 use crate::application::Place;
 
 impl Observer for Flows {
-    fn start(&self, clock: &Clock) {
+    fn start(&self, clock: &Clock, parents: ParentDecision) {
         // With several SDKs, the first one's.
         let _ = self.0.clock.set(clock.clone());
+        if parents == ParentDecision::Ignore {
+            self.0.refuses_callers.store(true, Ordering::Relaxed);
+        }
     }
 
     fn attributes(&self, flow: u32, trace: TraceId, each: &mut dyn FnMut(&str, &str)) {
         self.0.attributes(flow, trace, each);
     }
 
-    fn root(&self, root: &ObservedSpan<'_>, _: Option<&Context>) -> u32 {
-        self.0.root(root)
+    fn root(&self, root: &ObservedSpan<'_>, base: Option<&Context>) -> u32 {
+        self.0.root(root, base)
     }
 
     #[inline]
@@ -47,6 +51,7 @@ impl Observer for Flows {
         } else {
             number = self.0.enter_elsewhere(span, current);
         }
+        self.0.begin_x_trace(number, span);
         if !self.0.applications.is_empty() {
             let place = place(span.metadata());
             self.0.note(span, number, |application, flow| application.enter(flow, place));
@@ -69,6 +74,9 @@ impl Observer for Flows {
 
     #[inline]
     fn end(&self, span: &ObservedSpan<'_>) {
+        if span.is_root() {
+            self.0.close_account(span);
+        }
         self.0.release(span.flow());
     }
 
@@ -77,10 +85,17 @@ impl Observer for Flows {
     }
 
     fn event(&self, span: &ObservedSpan<'_>, event: &Event<'_>) {
+        if *event.metadata().level() == Level::ERROR {
+            self.0.note_error(span.flow());
+        }
         if !self.0.applications.is_empty() {
             let place = place(event.metadata());
             self.0.note(span, span.flow(), |application, flow| application.event(flow, place));
         }
+    }
+
+    fn event_attributes(&self, span: &ObservedSpan<'_>, event: &Event<'_>) -> Vec<KeyValue> {
+        self.0.x_trace_event(span, event.metadata())
     }
 }
 
@@ -96,7 +111,7 @@ impl Inner {
         is_free.then_some((number, slot))
     }
 
-    fn root(&self, root: &ObservedSpan<'_>) -> u32 {
+    fn root(&self, root: &ObservedSpan<'_>, base: Option<&Context>) -> u32 {
         let (number, slot) = match self.flow_to_join(root.trace_id()) {
             Some((number, slot)) => {
                 if slot.origin() == (0, 0) {
@@ -107,10 +122,12 @@ impl Inner {
             None => {
                 let Some(taken) = self.take(root.key()) else { return 0 };
                 Counts::add(&self.counts.requests);
+                self.receive_from_context(taken.1, base);
                 taken
             }
         };
         slot.state().trace = Some(root.trace_id());
+        self.open_account(slot, root, base);
         number
     }
 
@@ -165,7 +182,11 @@ impl Inner {
                 slot.add_use();
             }
         } else {
-            let Some((copy, _)) = self.copy(number, key) else { return flow };
+            let is_calling = slot.state().calling.contains(&key.1);
+            let Some((copy, copied)) = self.copy(number, key) else { return flow };
+            if is_calling {
+                copied.clear(UNCONFIRMED);
+            }
             number = copy;
         }
         if self.push(number, key) {

@@ -92,6 +92,17 @@ pin_project! {
     }
 }
 
+impl<F: Future> Adopted<F> {
+    pub(super) fn new(inner: F, branch: Branch) -> Self {
+        Adopted { inner: Some(inner), branch }
+    }
+
+    /// The response to a caller: see [`Flow::answer`](crate::Flow::answer). Empty without a flow.
+    pub fn answer(&self, asked: usize) -> String {
+        self.branch.answer(asked)
+    }
+}
+
 impl<F: Future> Future for Adopted<F> {
     type Output = F::Output;
 

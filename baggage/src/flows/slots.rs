@@ -4,7 +4,7 @@
 //! ends the flow. Slots are made in chunks and reused, so that a flow allocates nothing.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use opentelemetry::TraceId;
 
@@ -17,6 +17,17 @@ pub(super) type Key = (u64, u64);
 pub(super) const BEGUN: u8 = 1;
 /// An unmarked fork that is not counted yet: a wrapper may still turn out to be inside its span.
 pub(super) const UNCONFIRMED: u8 = 2;
+
+/// The applications have not seen yet what arrived.
+pub(super) const RECEIVED: u8 = 4;
+/// Something in the flow has failed.
+pub(super) const FAILED: u8 = 8;
+/// X-Trace follows the flow.
+pub(super) const TRACED: u8 = 16;
+/// X-Trace has noted that the flow's local root began.
+pub(super) const ROOT_NOTED: u8 = 32;
+/// The flow serves several tenants.
+pub(super) const MIXED: u8 = 64;
 
 /// Flows from which a flow was split off, the closest first. A deeper one is not recognised.
 pub(super) const ANCESTORS: usize = 8;
@@ -46,6 +57,8 @@ pub(super) struct Slot {
     /// The span at which the flow began, which may enter it on any thread.
     origin: (AtomicU64, AtomicU64),
     flags: AtomicU8,
+    /// Time on threads that is not in the sums of tenants yet, in nanoseconds.
+    busy: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -55,12 +68,29 @@ pub(super) struct State {
     pub(super) ancestors: [u64; ANCESTORS],
     /// The trace of the flow's local root.
     pub(super) trace: Option<TraceId>,
+    pub(super) account: Account,
+    /// The spans in which the flow calls other processes now. Transports enter them elsewhere,
+    /// which needs no mark.
+    pub(super) calling: Vec<u64>,
+}
+
+/// The facts about a flow on which sums by tenant depend.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    /// The tenant that the caller has named.
+    pub(super) tenant: Option<Arc<str>>,
+    /// The name of the last local root.
+    pub(super) resource: Option<Arc<str>>,
+    /// The local root that is open, and its start.
+    pub(super) root: Option<(Key, u64)>,
 }
 
 impl State {
     /// Empties the state of a flow that ends. Returns its baggage, to be dropped without the lock.
     pub(super) fn clear(&mut self) -> Baggage {
         self.trace = None;
+        self.account = Account::default();
+        self.calling.clear();
         if self.ancestors[0] != 0 {
             self.ancestors = [0; ANCESTORS];
         }
@@ -112,6 +142,7 @@ impl Slots {
             slot.id.store(0, Ordering::Relaxed);
             slot.set_merged_into(0);
             slot.flags.store(0, Ordering::Relaxed);
+            slot.busy.store(0, Ordering::Relaxed);
             slot.set_origin((0, 0));
             lock(&self.free[shard()]).push(number - 1);
         }
@@ -163,6 +194,14 @@ impl Slot {
     pub(super) fn set_origin(&self, key: Key) {
         self.origin.0.store(key.0, Ordering::Relaxed);
         self.origin.1.store(key.1, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_busy(&self, nanos: u64) {
+        self.busy.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn take_busy(&self) -> u64 {
+        if self.busy.load(Ordering::Relaxed) == 0 { 0 } else { self.busy.swap(0, Ordering::Relaxed) }
     }
 
     pub(super) fn has(&self, flag: u8) -> bool {

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::Metadata;
 use tracing::callsite::Identifier;
 
+use super::message_stats::MessageStats;
 use super::slots::lock;
 use crate::registry::Losses;
+use crate::x_trace::XTraceStats;
 
 /// Counts of [`Flows`](super::Flows) since the beginning.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,10 @@ pub struct FlowStats {
     pub unmarked: Vec<UnmarkedFork>,
     /// Losses of the flows' baggage.
     pub losses: Losses,
+    /// Messages between processes.
+    pub messages: MessageStats,
+    /// Events of X-Trace.
+    pub x_trace: XTraceStats,
 }
 
 /// A callsite whose spans continue a flow that is not current.
@@ -105,6 +111,7 @@ impl Counts {
             refused: load(&self.refused),
             unmarked,
             losses,
+            ..FlowStats::default()
         }
     }
 }

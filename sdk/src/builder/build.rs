@@ -97,7 +97,7 @@ impl Builder {
         }
         start_keepers(&shared)?;
         if let Some(observer) = &shared.observer {
-            observer.start(&shared.decider.clock);
+            observer.start(&shared.decider.clock, shared.decider.parents);
         }
         let core = shared.destination.is_some().then(|| Core::new(shared.clone(), false));
         Ok(self.astracer(core, Some(shared)))

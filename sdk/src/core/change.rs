@@ -92,9 +92,13 @@ impl Core {
         };
         let now = self.ticks();
         self.note_event(entry, event, now);
+        let added = self.observed_attributes(entry, event, now);
         Fields::borrow(|fields| {
             let settings = self.settings();
             event.record(&mut fields.of_event(settings.conventions, settings.limits.text_length));
+            for attribute in added {
+                fields.add(attribute);
+            }
             let metadata: &'static Metadata<'static> = event.metadata();
             self.with_body(&id, entry, |body, limits| {
                 body.absorb_event(fields, metadata, now, limits);

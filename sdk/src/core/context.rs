@@ -215,7 +215,7 @@ impl Span for LiveSpan {
         attributes: Vec<KeyValue>,
     ) {
         let name = name.into();
-        self.with(|body, limits| body.add_event(name, EventTime::Date(timestamp), attributes, limits));
+        self.with(|body, limits| _ = body.add_event(name, EventTime::Date(timestamp), attributes, limits));
     }
 
     #[inline]

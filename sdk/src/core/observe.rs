@@ -5,17 +5,22 @@
 //! and have a twin for it: otherwise every span would save registers for calls that are not made.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use opentelemetry::{Context, TraceId};
+use astracer_samplers::tail::Severity;
+use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Event;
+use tracing_core::span::{Attributes, Id};
 
 use super::Core;
-use crate::observer::{ObservedSpan, Observer, Observing};
+use super::wanted::{NAME, Wanted};
+use crate::observer::{ObservedSpan, Observer, Observing, Recorded};
 use crate::stack;
-use crate::table::Entry;
+use crate::table::{BODY, Entry, Phase};
 use astracer_spans::clock::Ticks;
 use astracer_spans::panics::caught;
+use astracer_spans::record::{Body, Fields};
 use astracer_spans::sync::statics::Ordering;
 
 impl Core {
@@ -44,7 +49,7 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn is_observed(&self) -> bool {
+    pub(crate) fn is_observed(&self) -> bool {
         self.observing.is_some()
     }
 
@@ -57,16 +62,47 @@ impl Core {
         call: impl FnOnce(&dyn Observer, &ObservedSpan<'_>) -> T,
     ) -> T {
         let Some(by) = &self.observing else { return panicked };
-        let span = ObservedSpan { by, entry, flow, time };
+        let span = ObservedSpan { spans: self, by, entry, flow, time, name: None, is_below_dropped: false };
         self.call(panicked, |observer| call(observer, &span))
     }
 
     /// Gives a claimed root its number. Returns the number that it has left, to be released without
     /// the claim: a child that gets another parent is in the flow in which it began.
-    pub(super) fn observe_root(&self, entry: &Entry, trace_id: TraceId, base: Option<&Context>) -> u32 {
+    pub(super) fn observe_root(
+        &self,
+        entry: &Entry,
+        trace_id: TraceId,
+        base: Option<&Context>,
+        (attributes, is_below_dropped): (Option<&Attributes<'_>>, bool),
+    ) -> u32 {
         entry.set_trace_id(trace_id);
-        let span = (entry, 0, entry.began());
-        entry.replace_flow(self.report(span, 0, |observer, span| observer.root(span, base)))
+        let Some(by) = &self.observing else { return 0 };
+        let report = |name: Option<&str>| {
+            let time = entry.began();
+            let span = ObservedSpan { spans: self, by, entry, flow: 0, time, name, is_below_dropped };
+            self.call(0, |observer| observer.root(&span, base))
+        };
+        let is_named = entry
+            .metadata()
+            .is_some_and(|metadata| metadata.fields().iter().any(|field| field.name() == NAME));
+        entry.replace_flow(match attributes {
+            Some(attributes) if is_named => Fields::borrow(|fields| {
+                let settings = self.settings();
+                let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
+                let wants = |field: &tracing_core::Field, is_error: bool| !is_error && field.name() == NAME;
+                attributes.record(&mut Wanted { wants, visitor });
+                report(fields.name.map(|name| fields.memory.text(name)))
+            }),
+            None if entry.has(BODY) => {
+                let name = entry
+                    .extra()
+                    .body
+                    .as_deref()
+                    .and_then(|body| body.detail.name.map(|name| body.memory.text(name).to_owned()));
+                report(name.as_deref())
+            }
+            _ => report(None),
+        })
     }
 
     #[inline]
@@ -156,11 +192,58 @@ impl Core {
         }
     }
 
+    /// Attributes that the observer adds to an event that is recorded.
+    #[inline]
+    pub(super) fn observed_attributes(&self, entry: &Entry, event: &Event<'_>, time: Ticks) -> Vec<KeyValue> {
+        let flow = if self.is_observed() { entry.flow() } else { 0 };
+        if flow == 0 {
+            return Vec::new();
+        }
+        let Some(by) = &self.observing else { return Vec::new() };
+        let span = ObservedSpan { spans: self, by, entry, flow, time, name: None, is_below_dropped: false };
+        let mut attributes = Vec::new();
+        self.call((), |observer| attributes = observer.event_attributes(&span, event));
+        attributes
+    }
+
+    /// The entry of a span whose trace is kept, or may be kept late.
+    pub(crate) fn find_recorded(&self, id: &Id) -> Option<&Entry> {
+        self.find(id).filter(|entry| matches!(entry.phase(), Phase::Waiting | Phase::Recorded))
+    }
+
     #[inline(never)]
     fn observe_event(&self, entry: &Entry, event: &Event<'_>, time: Ticks) {
         let flow = entry.flow();
         if flow != 0 {
             self.report((entry, flow, time), (), |observer, span| observer.event(span, event));
         }
+    }
+}
+
+impl Recorded for Core {
+    fn has_failed(&self, entry: &Entry) -> bool {
+        let is_recorded = matches!(entry.phase(), Phase::Waiting | Phase::Recorded);
+        let by_body = || {
+            entry.has(BODY)
+                && entry.extra().body.as_deref().is_some_and(|body| body.severity() == Severity::Error)
+        };
+        std::thread::panicking() || if is_recorded { by_body() } else { entry.failed() }
+    }
+
+    fn has_room_for_event(&self, entry: &Entry) -> bool {
+        let limit = self.settings().limits.events;
+        let has_room = |body: &Body| body.detail.events.held < limit && !body.is_ended_by_hand();
+        !entry.has(BODY) || entry.extra().body.as_deref().is_none_or(has_room)
+    }
+
+    /// Adds an event to a recorded span. Returns whether it is kept.
+    fn add_event(&self, entry: &Entry, name: Cow<'static, str>, attributes: Vec<KeyValue>) -> bool {
+        let now = self.event_time();
+        let mut extra = entry.extra();
+        if !extra.is_recordable() || !matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
+            return false;
+        }
+        let body = extra.body.get_or_insert_with(|| self.new_body());
+        !body.is_ended_by_hand() && body.add_event(name, now, attributes, &self.settings().limits)
     }
 }

@@ -72,7 +72,7 @@ impl Core {
 
     #[inline]
     pub(super) fn note_root(&self, entry: &Entry, decision: &RootDecision) {
-        if self.shared.late.is_some() {
+        if self.counts_outcomes() || self.is_observed() {
             entry.set_root_key(decision.key, decision.weighing);
         }
     }
@@ -294,7 +294,7 @@ impl Core {
 
     #[cold]
     pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
-        if self.shared.late.is_none() || self.find(id).is_none() {
+        if !(self.counts_outcomes() || self.is_observed()) || self.find(id).is_none() {
             return;
         }
         let failed = Fields::borrow(|fields| {
@@ -309,7 +309,9 @@ impl Core {
         // Looked up again: the service's code, which formats fields, may have ended the span.
         let Some(entry) = self.find(id).filter(|_| failed) else { return };
         match entry {
-            root if is_counted_root(root) => root.set_failed(),
+            root if is_counted_root(root) || root.flags() & ROOT != 0 && self.is_observed() => {
+                root.set_failed();
+            }
             below => self.fail_dropped_root(below.trace_id()),
         }
     }

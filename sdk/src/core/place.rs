@@ -13,7 +13,7 @@ use tracing_core::span::Attributes;
 use tracing_core::{Level, Metadata};
 
 use super::Core;
-use crate::propagation::is_debug;
+use crate::propagation::{is_debug, received_flow};
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};
@@ -87,7 +87,9 @@ impl Here {
 
     /// A root at this place, with the current span as its parent if there is one.
     fn local_root(self) -> Placement<'static> {
-        let is_plain = self.span_id == SpanId::INVALID && !self.has_values;
+        let has_flow =
+            || stack::has_contexts() && Context::map_current(|context| received_flow(context).is_some());
+        let is_plain = self.span_id == SpanId::INVALID && !self.has_values && !has_flow();
         let base = if is_plain { Base::Current } else { Base::Captured(Context::current()) };
         Placement::LocalRoot { base, below_dropped: false }
     }

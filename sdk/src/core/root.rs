@@ -17,7 +17,7 @@ use tracing_core::span::Attributes;
 
 use super::Core;
 use super::place::Base;
-use super::wanted::Wanted;
+use super::wanted::{NAME, Wanted};
 use crate::decider::RootDecision;
 use crate::key::{self, Key, Pairs, Root};
 use crate::settings::{ContextMode, Start};
@@ -42,6 +42,8 @@ struct Facts<'a> {
     base: Option<&'a Context>,
     /// As in [`Pending`].
     below_dropped: bool,
+    /// The fields of a root that is decided when it begins.
+    attributes: Option<&'a Attributes<'a>>,
 }
 
 static NO_PARENT: SpanContext = SpanContext::NONE;
@@ -105,7 +107,16 @@ impl Core {
         let ids = &self.shared.ids;
         let trace_id = if parent.is_valid() { parent.trace_id() } else { ids.new_trace_id() };
         let (span_id, base) = (ids.new_span_id(), base.as_ref());
-        let facts = Facts { metadata, began, trace_id, span_id, parent, base, below_dropped };
+        let facts = Facts {
+            metadata,
+            began,
+            trace_id,
+            span_id,
+            parent,
+            base,
+            below_dropped,
+            attributes: Some(attributes),
+        };
         let members = self.members_of_root(trace_id, base);
         let outcome =
             self.outcome(&facts, Known::Attributes(attributes, members.as_deref().unwrap_or_default()));
@@ -169,6 +180,7 @@ impl Core {
             parent: &NO_PARENT,
             base: None,
             below_dropped: false,
+            attributes: None,
         };
         let Some(claim) = entry.claim(Phase::Undecided) else { return };
         if !entry.has(HELD) && !self.adds_members() {
@@ -271,7 +283,12 @@ impl Core {
 
     #[inline(never)]
     fn settle_observed(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
-        let left = self.observe_root(claim.entry(), facts.trace_id, facts.base);
+        let left = self.observe_root(
+            claim.entry(),
+            facts.trace_id,
+            facts.base,
+            (facts.attributes, facts.below_dropped),
+        );
         self.settle_unobserved(claim, facts, outcome);
         self.release(left);
     }
@@ -366,7 +383,8 @@ impl Core {
         }
         // The body is dropped, and with it an error that was recorded before the decision. So note
         // the error first.
-        if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
+        let counts = self.counts_outcomes() || self.is_observed();
+        if counts && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
             entry.set_failed();
             // An outward-facing span below a dropped root has no outcome of its own.
             if entry.root_key().is_none() {
@@ -460,5 +478,3 @@ impl key::Attributes for KnownFields<'_> {
         attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
     }
 }
-
-const NAME: &str = "otel.name";

@@ -2,6 +2,9 @@
 
 use tracing_core::field::{Field, Visit};
 
+/// The field that renames a span.
+pub(super) const NAME: &str = "otel.name";
+
 /// Passes a field on to `visitor` if `wants` returns true. `wants` gets whether the value is an
 /// error.
 pub(super) struct Wanted<F, V> {

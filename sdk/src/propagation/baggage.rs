@@ -18,6 +18,9 @@ use super::percent_decoded;
 
 const BAGGAGE: &str = "baggage";
 
+/// The member that carries data of `astracer-baggage`.
+const OURS: &str = "astracer";
+
 /// The length up to which the list has to be read ("Limits"). A longer list is ignored.
 const LENGTH_MAX: usize = 8192;
 
@@ -26,6 +29,29 @@ pub(super) struct Baggage;
 
 /// The members of a received list, in its order; a value of the context.
 struct Received(Vec<Member>);
+
+/// The values of our member of a received list; a value of the context. It is not among the
+/// context's baggage, and [`Baggage`] does not write it: a propagator does not know to whom it
+/// writes.
+struct ReceivedFlow(String);
+
+/// Returns the value of the member `astracer` of the caller's W3C Baggage, which belongs to
+/// `astracer-baggage`. If the caller has sent it several times, the values are separated by commas,
+/// which no value contains.
+pub fn received_flow(context: &Context) -> Option<&str> {
+    context.get::<ReceivedFlow>().map(|received| received.0.as_str())
+}
+
+/// Writes the members of a context's baggage into the header `baggage`, as the SDK's propagator
+/// does: those that were received and not changed leave as they came.
+pub fn inject_baggage(context: &Context, injector: &mut dyn Injector) {
+    Baggage.inject_context(context, injector);
+}
+
+/// Writes a member of W3C Baggage: its key as it is, and its value percent-encoded.
+pub fn baggage_member(key: &str, value: &str) -> String {
+    member(key, value, &BaggageMetadata::default())
+}
 
 struct Member {
     key: String,
@@ -70,16 +96,25 @@ impl TextMapPropagator for Baggage {
         }
         let mut values = Values::new();
         let mut members = Vec::new();
+        let mut ours: Option<String> = None;
         for text in list.split(',').map(str::trim) {
             let (pair, metadata) = text.split_once(';').unwrap_or((text, ""));
             let Some((key, value)) = pair.split_once('=') else { continue };
             let key = key.trim().to_owned();
+            if key == OURS {
+                ours = Some(ours.map_or_else(String::new, |first| first + ",") + value.trim());
+                continue;
+            }
             // A `%` without two digits is kept; bytes that are not UTF-8 become U+FFFD
             // ("Value").
             let value = String::from_utf8_lossy(&percent_decoded(value.trim()).0).into_owned();
             values.insert_with_metadata(key.clone(), value, metadata.trim());
             members.push(Member { key, held: None, text: text.to_owned() });
         }
+        let context = match ours {
+            Some(value) => &context.with_value(ReceivedFlow(value)),
+            None => context,
+        };
         if members.is_empty() {
             return context.clone();
         }
@@ -159,6 +194,18 @@ mod tests {
         ] {
             assert_eq!(sent(&received(list)).as_deref(), Some(list));
         }
+    }
+
+    /// Nobody writes our member: whoever may have it gets it from another hand.
+    #[test]
+    fn our_member_is_taken_out() {
+        let context = received("k=a==, astracer = CgEy ;x,p=50%25");
+        assert_eq!((received_flow(&context), context.baggage().len()), (Some("CgEy"), 2));
+        assert_eq!(sent(&context).as_deref(), Some("k=a==,p=50%25"));
+        let alone = received("astracer=CgEy");
+        assert!(alone.baggage().is_empty() && sent(&alone).is_none());
+        assert_eq!(received_flow(&received("astracer=CgEy,astracer=Cg,astracer")), Some("CgEy,Cg"));
+        assert_eq!(received_flow(&received("Astracer=x,k=astracer")), None);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_sdk::{
-    Builder, Clock, ContextMode, DroppedSpans, ObservedSpan, Observer, OpenTelemetrySpanExt as _, Start,
+    Builder, Clock, ContextMode, DroppedSpans, ObservedSpan, Observer, OpenTelemetrySpanExt as _,
+    ParentDecision, Start,
 };
 use opentelemetry::Context;
 use opentelemetry::baggage::BaggageExt as _;
@@ -318,7 +319,7 @@ fn calls_have_the_time_of_the_clock() {
     #[derive(Debug, Default)]
     struct Started(Mutex<Option<Clock>>, Flows);
     impl Observer for Started {
-        fn start(&self, clock: &Clock) {
+        fn start(&self, clock: &Clock, _: ParentDecision) {
             *self.0.lock().unwrap() = Some(clock.clone());
         }
         fn root(&self, root: &ObservedSpan<'_>, base: Option<&Context>) -> u32 {

@@ -280,7 +280,9 @@ impl Body {
         }
         let given = fields.attributes.len() as u32;
         let count = given.min(limits.attributes_per_event);
-        let bytes = fields.memory.bytes() + size_of::<Event>() + size_of::<Attribute>() * count as usize;
+        let owned = fields.memory.others.iter().map(bytes_of).sum::<usize>();
+        let bytes =
+            fields.memory.bytes() + owned + size_of::<Event>() + size_of::<Attribute>() * count as usize;
         if (self.detail.events.held >= limits.events || !self.fits(bytes, 0))
             && !(*metadata.level() == Level::ERROR && self.make_room_for_error(bytes, limits))
         {
@@ -288,6 +290,7 @@ impl Body {
             return self.reclaim();
         }
         self.detail.events.held += 1;
+        self.owned += owned;
         let at = fields.memory.move_to(&mut self.memory);
         let kept = fields.attributes.iter().take(count as usize);
         self.event_attributes.extend(kept.map(|attribute| attribute.moved(at)));

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 
+use opentelemetry::KeyValue;
 use opentelemetry::trace::SpanKind;
 use tracing_core::Metadata;
 use tracing_core::field::{Field, Visit};
@@ -81,6 +82,12 @@ impl Fields {
         self.for_span.clear();
         self.is_exception = false;
         self.log = LogOrigin::default();
+    }
+
+    /// Adds an attribute from the OpenTelemetry API.
+    pub fn add(&mut self, attribute: KeyValue) {
+        let place = self.memory.keep(attribute);
+        self.attributes.push(Attribute::new("", Value::Other(place)));
     }
 
     pub fn is_empty(&self) -> bool {

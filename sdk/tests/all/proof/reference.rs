@@ -461,7 +461,9 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
 
     fn enabled(&self, metadata: &tracing::Metadata<'_>, _: LayerContext<'_, S>) -> bool {
         let book = self.lock();
-        let is_known = metadata.is_event() && book.kind != Kind::Subscriber;
+        // An observer gets errors below a dropped root, too.
+        let is_reported = book.setup.observed && *metadata.level() == tracing::Level::ERROR;
+        let is_known = metadata.is_event() && (book.kind != Kind::Subscriber || is_reported);
         let refuses = book.setup.dropped_spans == DroppedSpans::Disabled;
         if !refuses || is_known || (metadata.is_span() && is_outward(metadata)) {
             return true;

@@ -84,13 +84,14 @@ impl Body {
         self.reclaim();
     }
 
+    /// Adds an event. Returns false if a limit cuts it.
     pub fn add_event(
         &mut self,
         name: Cow<'static, str>,
         time: EventTime,
         attributes: Vec<KeyValue>,
         limits: &SpanLimits,
-    ) {
+    ) -> bool {
         let given = attributes.len() as u32;
         let count = given.min(limits.attributes_per_event);
         let kept = attributes.into_iter().take(count as usize);
@@ -99,7 +100,8 @@ impl Body {
         let kept_bytes = |kept: &KeyValue| size_of::<Attribute>() + size_of::<KeyValue>() + bytes_of(kept);
         let bytes = size_of::<Event>() + length + kept.iter().map(kept_bytes).sum::<usize>();
         if self.detail.events.held >= limits.events || !self.fits(bytes, 0) {
-            return self.detail.events.cut_some(1);
+            self.detail.events.cut_some(1);
+            return false;
         }
         self.detail.events.held += 1;
         for attribute in kept {
@@ -115,6 +117,7 @@ impl Body {
         };
         let (metadata, log) = (None, LogOrigin::default());
         self.events.push(Event { name, time, metadata, log, count, cut: given - count });
+        true
     }
 
     pub fn add_link(&mut self, to: SpanContext, mut attributes: Vec<KeyValue>, limits: &SpanLimits) {
