@@ -15,7 +15,6 @@
 //! once before it hands over the headers: a body that is complete in memory has ended then. If the
 //! body ends later, and with trailers as in gRPC, the header is among the trailers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use opentelemetry::TraceId;
 use opentelemetry::trace::TraceContextExt as _;
 use tower_service::Service;
 
+use crate::peers::Peers;
 use crate::remote_parent::RemoteParentLayer;
 
 /// The header's name.
@@ -160,15 +160,13 @@ where
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,
-    peers: Arc<BTreeMap<String, AnnouncedCount>>,
-    /// For requests that name no peer.
-    unnamed: Option<AnnouncedCount>,
+    peers: Peers<AnnouncedCount>,
 }
 
 impl KeepCallsLayer {
     /// Announces nothing until peers are added.
     pub fn new(handle: Handle) -> Self {
-        KeepCallsLayer { handle, peers: Arc::default(), unnamed: None }
+        KeepCallsLayer { handle, peers: Peers::default() }
     }
 
     /// Also announces traces in requests that name no peer, for a client with a single server. Such
@@ -176,15 +174,13 @@ impl KeepCallsLayer {
     /// those on hyper's connections.
     #[must_use]
     pub fn with_unnamed_peer(self) -> Self {
-        KeepCallsLayer { unnamed: Some(Arc::default()), ..self }
+        KeepCallsLayer { peers: self.peers.with_unnamed(), ..self }
     }
 
     /// Also announces traces to this peer, and keeps those that it announces.
     #[must_use]
     pub fn with_peer(self, peer: impl Into<String>) -> Self {
-        let known = self.peers.iter().map(|(peer, announced)| (peer.clone(), announced.clone()));
-        let all = known.chain([(peer.into(), AnnouncedCount::default())]);
-        KeepCallsLayer { peers: Arc::new(all.collect()), ..self }
+        KeepCallsLayer { peers: self.peers.with(peer), ..self }
     }
 
     fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {
@@ -205,20 +201,13 @@ impl KeepCallsLayer {
         let (handle, peer) = (self.handle.clone(), peer.clone());
         Some(SentAnnouncement { handle, peer, announced, all, named, unannounced, is_confirmed: false })
     }
-
-    fn peer<A>(&self, request: &Request<A>) -> Option<&AnnouncedCount> {
-        let authority = request.uri().authority().map(|authority| authority.as_str());
-        let host = || request.headers().get(http::header::HOST)?.to_str().ok();
-        let Some(named) = authority.or_else(host) else { return self.unnamed.as_ref() };
-        let named = named.rsplit('@').next().unwrap_or(named);
-        let peer = self.peers.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
-        peer.map(|(_, announced)| announced)
-    }
 }
 
 impl fmt::Debug for KeepCallsLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeepCallsLayer").field("peers", &self.peers.keys()).finish_non_exhaustive()
+        f.debug_struct("KeepCallsLayer")
+            .field("peers", &self.peers.names().collect::<Vec<_>>())
+            .finish_non_exhaustive()
     }
 }
 
@@ -248,7 +237,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        let exchange = match self.layer.peer(&request) {
+        let exchange = match self.layer.peers.of(&request).map(|(_, announced)| announced) {
             Some(peer) => {
                 let announcement = self.layer.announce(peer, request.headers_mut());
                 Exchange::Client(self.layer.handle.clone(), announcement)

@@ -10,8 +10,11 @@
 //! - [`KeepLayer`] and [`KeepCallsLayer`] exchange the header [`KEEP_HEADER`], by which processes
 //!   exchange the ids of traces that they kept late.
 //!
-//! They work with any `tracing` subscriber and OpenTelemetry propagator. Only the last two need the
-//! SDK's [`Handle`](astracer_sdk::Handle).
+//! - [`CallLayer`] and [`AnswerLayer`], with the feature `baggage`, carry the baggage of
+//!   `astracer-baggage` between services.
+//!
+//! They work with any `tracing` subscriber and OpenTelemetry propagator. Only those of the keep
+//! header need the SDK's [`Handle`](astracer_sdk::Handle), and those of baggage its `Flows`.
 
 /// Defines the service that a layer makes: the inner one, and the layer.
 macro_rules! service {
@@ -33,14 +36,19 @@ macro_rules! service {
     };
 }
 
+#[cfg(feature = "baggage")]
+mod baggage;
 mod call;
 mod client_span;
 mod inject;
 mod keep_header;
+mod peers;
 mod remote_parent;
 mod request_span;
 mod status;
 
+#[cfg(feature = "baggage")]
+pub use baggage::{Answer, AnswerFuture, AnswerLayer, Call, CallFuture, CallLayer};
 pub use call::{RequestSpanBody, RequestSpanFuture};
 pub use client_span::{ClientSpan, ClientSpanLayer, client_span};
 pub use inject::{Inject, InjectLayer, inject};

@@ -67,7 +67,7 @@ pub(crate) fn parsed(name: &str) -> Option<&'static HeaderName> {
     NAMES.iter().find(|known| known.as_str() == name)
 }
 
-struct Headers<'a>(&'a HeaderMap);
+pub(crate) struct Headers<'a>(pub(crate) &'a HeaderMap);
 
 impl Headers<'_> {
     fn all(&self, name: &str) -> GetAll<'_, HeaderValue> {

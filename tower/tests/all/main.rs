@@ -1,5 +1,6 @@
 //! The integration tests of astracer-tower.
 
+mod baggage;
 mod bodies;
 mod drawing;
 mod keep_header;

@@ -33,8 +33,8 @@ use tracing::info_span;
 
 use crate::drawing::drawn;
 
-type Sender1 = hyper::client::conn::http1::SendRequest<Body>;
-type Sender2<B> = hyper::client::conn::http2::SendRequest<B>;
+pub(crate) type Sender1 = hyper::client::conn::http1::SendRequest<Body>;
+pub(crate) type Sender2<B> = hyper::client::conn::http2::SendRequest<B>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum With {
@@ -60,7 +60,7 @@ fn layered(router: Router, with: With, world: &World) -> Router {
     }
 }
 
-fn run<F: Future>(future: F) -> F::Output {
+pub(crate) fn run<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
@@ -77,7 +77,7 @@ async fn serve2(io: DuplexStream, router: Router) {
 }
 
 /// Spans of what a client does over HTTP/1.1, as they are drawn.
-fn over_http1(world: &World, router: Router, client: impl AsyncFnOnce(Sender1)) -> String {
+pub(crate) fn over_http1(world: &World, router: Router, client: impl AsyncFnOnce(Sender1)) -> String {
     let (near, far) = duplex(1 << 16);
     let spans = world.run(|| {
         run(async {
@@ -90,7 +90,7 @@ fn over_http1(world: &World, router: Router, client: impl AsyncFnOnce(Sender1)) 
 }
 
 /// The same over HTTP/2.
-fn over_http2<B>(world: &World, router: Router, client: impl AsyncFnOnce(Sender2<B>)) -> String
+pub(crate) fn over_http2<B>(world: &World, router: Router, client: impl AsyncFnOnce(Sender2<B>)) -> String
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -333,7 +333,7 @@ GET /proxy 200 ms http=200
 
 /// A codec for messages of plain text.
 #[derive(Clone, Copy, Debug)]
-struct Texts;
+pub(crate) struct Texts;
 
 impl Codec for Texts {
     type Encode = String;

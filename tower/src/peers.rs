@@ -1,0 +1,58 @@
+//! The peers that a client's layer may trust, by the names that requests have for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::Request;
+
+/// The state of a layer for each of the peers that it was given.
+///
+/// A peer is the authority of a request's URI, without user information, or else its `host` header:
+/// for example `payments:8080`, case-insensitive. Requests through tonic's channel have neither.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers<T> {
+    named: Arc<BTreeMap<String, T>>,
+    /// For requests that name no peer.
+    unnamed: Option<T>,
+    /// For requests that name a peer which was not given.
+    any: Option<T>,
+}
+
+impl<T> Default for Peers<T> {
+    fn default() -> Self {
+        Peers { named: Arc::default(), unnamed: None, any: None }
+    }
+}
+
+impl<T: Clone + Default> Peers<T> {
+    pub(crate) fn with(self, peer: impl Into<String>) -> Self {
+        let known = self.named.iter().map(|(peer, kept)| (peer.clone(), kept.clone()));
+        let all = known.chain([(peer.into(), T::default())]);
+        Peers { named: Arc::new(all.collect()), ..self }
+    }
+
+    pub(crate) fn with_unnamed(self) -> Self {
+        Peers { unnamed: Some(T::default()), ..self }
+    }
+
+    #[cfg(feature = "baggage")]
+    pub(crate) fn with_any(self) -> Self {
+        Peers { any: Some(T::default()), ..self.with_unnamed() }
+    }
+}
+
+impl<T> Peers<T> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(String::as_str)
+    }
+
+    /// The peer of a request and what is kept for it; `None` if the peer was not given.
+    pub(crate) fn of<'r, A>(&self, request: &'r Request<A>) -> Option<(&'r str, &T)> {
+        let authority = request.uri().authority().map(|authority| authority.as_str());
+        let host = || request.headers().get(http::header::HOST)?.to_str().ok();
+        let Some(named) = authority.or_else(host) else { return Some(("", self.unnamed.as_ref()?)) };
+        let named = named.rsplit('@').next().unwrap_or(named);
+        let known = self.named.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
+        known.map(|(_, kept)| kept).or(self.any.as_ref()).map(|kept| (named, kept))
+    }
+}
