@@ -8,6 +8,7 @@
 
 mod http;
 mod json;
+mod part;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,6 +21,7 @@ use astracer_sdk::{Handle, Override};
 use opentelemetry::{Context, TraceId};
 
 use self::http::{Answer, Request};
+pub use self::part::Part;
 
 /// The age at which counts are computed again.
 const FRESH: Duration = Duration::from_millis(100);
@@ -56,7 +58,12 @@ impl Drop for Endpoint {
     }
 }
 
-pub(crate) fn serve(handle: &Handle, address: SocketAddr, token: Option<String>) -> io::Result<Endpoint> {
+pub(crate) fn serve(
+    handle: &Handle,
+    address: SocketAddr,
+    token: Option<String>,
+    parts: Vec<Part>,
+) -> io::Result<Endpoint> {
     let refused = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     if !address.ip().is_loopback() {
         return refused(format!("{address} is not a loopback address; use for example 127.0.0.1:9464"));
@@ -67,7 +74,7 @@ pub(crate) fn serve(handle: &Handle, address: SocketAddr, token: Option<String>)
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     let is_over = Arc::new(AtomicBool::new(false));
-    let server = Server { handle: handle.clone(), token, stats: None, is_over: Arc::clone(&is_over) };
+    let server = Server { handle: handle.clone(), token, parts, stats: None, is_over: Arc::clone(&is_over) };
     let thread = std::thread::Builder::new().name("astracer-http".to_owned());
     let thread = Some(thread.spawn(move || server.run(&listener))?);
     Ok(Endpoint { address, is_over, thread })
@@ -76,6 +83,7 @@ pub(crate) fn serve(handle: &Handle, address: SocketAddr, token: Option<String>)
 struct Server {
     handle: Handle,
     token: Option<String>,
+    parts: Vec<Part>,
     /// The last counts, and the time at which they were computed.
     stats: Option<(Instant, String)>,
     is_over: Arc<AtomicBool>,
@@ -107,10 +115,13 @@ impl Server {
             ("GET", "/page.css") => Answer::new("text/css; charset=utf-8", STYLE),
             ("GET", "/stats") => Answer::new("application/json", self.stats()),
             ("GET", path) if path.starts_with("/why/") => self.why(&path["/why/".len()..]),
+            ("GET", "/parts") => Answer::new("application/json", self.parts()),
             ("POST", "/override") => self.set_override(request),
-            ("GET" | "POST", _) => {
-                Answer::error("404 Not Found", "unknown path; use /, /stats, /why/TRACE_ID or /override")
-            }
+            ("GET", path) if self.parts.iter().any(|part| path[1..] == *part.path) => self.part(request),
+            ("GET" | "POST", _) => Answer::error(
+                "404 Not Found",
+                "unknown path; use /, /stats, /parts, /why/TRACE_ID or /override",
+            ),
             _ => Answer::error("405 Method Not Allowed", "use GET, or POST for /override"),
         }
     }
@@ -120,6 +131,23 @@ impl Server {
             self.stats = Some((Instant::now(), json::stats(&self.handle)));
         }
         self.stats.as_ref().map_or("", |(_, stats)| stats)
+    }
+
+    fn part(&mut self, request: &Request<'_>) -> Answer {
+        let asked = |part: &&mut Part| request.path[1..] == *part.path;
+        let answer =
+            self.parts.iter_mut().find(asked).map(|part| (part.answer)(&|name| request.parameter(name)));
+        match answer.unwrap_or_else(|| Err("unknown part".to_owned())) {
+            Ok(json) => Answer::new("application/json", json),
+            Err(message) => Answer::error("400 Bad Request", &message),
+        }
+    }
+
+    /// The paths and titles of other parts.
+    fn parts(&self) -> String {
+        let parts =
+            self.parts.iter().map(|part| serde_json::json!({ "path": part.path, "title": part.title }));
+        serde_json::Value::Array(parts.collect()).to_string()
     }
 
     fn why(&self, trace_id: &str) -> Answer {

@@ -28,8 +28,32 @@ pub trait Operate: sealed::Sealed {
     /// If the address is not a loopback address, if the token is empty, or if binding the address
     /// fails.
     #[cfg(feature = "endpoint")]
-    fn serve(&self, address: std::net::SocketAddr, token: Option<String>)
-    -> std::io::Result<crate::Endpoint>;
+    fn serve(
+        &self,
+        address: std::net::SocketAddr,
+        token: Option<String>,
+    ) -> std::io::Result<crate::Endpoint> {
+        self.serve_with(address, token, Vec::new())
+    }
+
+    /// As [`serve`](Self::serve), with the paths and tables of other parts of the service. With the
+    /// feature `baggage`, what tenants use is one of them: `/tenants`.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve).
+    #[cfg(feature = "endpoint")]
+    fn serve_with(
+        &self,
+        address: std::net::SocketAddr,
+        token: Option<String>,
+        parts: Vec<crate::Part>,
+    ) -> std::io::Result<crate::Endpoint>;
+
+    /// The use of the service by each tenant, if the observer of this handle is `Flows` with
+    /// `Applications::with_tenants`; else empty.
+    #[cfg(feature = "baggage")]
+    fn tenants(&self) -> astracer_baggage::TenantSums;
 
     /// Registers counts and states with a meter:
     ///
@@ -41,6 +65,10 @@ pub trait Operate: sealed::Sealed {
     /// - `astracer.cap.level` (gauge): the remaining part of the cap's credit, from 0 to 1.
     /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`;
     ///   `astracer.spans.waiting` (gauge).
+    /// - `astracer.tenant.calls`, `astracer.tenant.errors` and `astracer.tenant.consumed` (counters),
+    ///   `astracer.tenant.wall`, `astracer.tenant.on_thread` and `astracer.tenant.waiting` (counters
+    ///   of seconds), by `tenant` and `resource`: with the feature `baggage`, if the handle has
+    ///   [`tenants`](Self::tenants).
     ///
     /// The first 300 keys are reported separately, those with the most roots first; the others are
     /// added up as `_OTHER`. Counters never fall: a key continues from its last value when its
@@ -57,16 +85,26 @@ mod sealed {
 
 impl Operate for Handle {
     #[cfg(feature = "endpoint")]
-    fn serve(
+    fn serve_with(
         &self,
         address: std::net::SocketAddr,
         token: Option<String>,
+        parts: Vec<crate::Part>,
     ) -> std::io::Result<crate::Endpoint> {
-        crate::endpoint::serve(self, address, token)
+        #[cfg(feature = "baggage")]
+        let parts = parts.into_iter().chain(crate::tenants::part(self)).collect();
+        crate::endpoint::serve(self, address, token, parts)
+    }
+
+    #[cfg(feature = "baggage")]
+    fn tenants(&self) -> astracer_baggage::TenantSums {
+        crate::tenants::sums(self)
     }
 
     #[cfg(feature = "metrics")]
     fn register_metrics(&self, meter: &opentelemetry::metrics::Meter) {
         crate::metrics::register(self, meter);
+        #[cfg(feature = "baggage")]
+        crate::tenants::register(self, meter);
     }
 }

@@ -5,13 +5,14 @@
 //! behind a feature of its own:
 //!
 //! - `endpoint`: `Operate::serve`, a local page with live counts;
+//! - `baggage`: `Operate::tenants`, what tenants use, also on that page and among the metrics;
 //! - `metrics`: `Operate::register_metrics`, which reports counts as OpenTelemetry metrics;
 //! - `otlp-http`, `otlp-grpc`: `OutcomeMetrics`, calls, errors and durations of all local roots;
 //! - `polling`: `Polling`, a parameters file from an `http` URL; `polling-tls` adds `https`.
 
 #[cfg(feature = "endpoint")]
 mod endpoint;
-#[cfg(any(feature = "endpoint", feature = "metrics"))]
+#[cfg(any(feature = "endpoint", feature = "metrics", feature = "baggage"))]
 mod handle;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -19,10 +20,12 @@ mod metrics;
 mod outcome_metrics;
 #[cfg(feature = "polling")]
 mod polling;
+#[cfg(feature = "baggage")]
+mod tenants;
 
 #[cfg(feature = "endpoint")]
-pub use endpoint::Endpoint;
-#[cfg(any(feature = "endpoint", feature = "metrics"))]
+pub use endpoint::{Endpoint, Part};
+#[cfg(any(feature = "endpoint", feature = "metrics", feature = "baggage"))]
 pub use handle::Operate;
 #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
 pub use outcome_metrics::{OutcomeMetrics, RunningOutcomeMetrics};

@@ -110,11 +110,39 @@ function draw(stats, now) {
   before = { now, known };
 }
 
+// Other parts of the service: an answer's rows are objects, whose keys name the columns.
+let parts = null;
+const ROWS = 100;
+
+async function drawParts() {
+  parts ??= await (await fetch("/parts")).json();
+  for (const part of parts) {
+    const answer = await (await fetch(`/${encodeURIComponent(part.path)}?rows=${ROWS}`)).json();
+    part.table ??= document.body.appendChild(document.createElement("table"));
+    const made = document.createElement("table");
+    made.createCaption().textContent = part.title;
+    if (answer.rows.length > 0) {
+      const head = made.createTHead().insertRow();
+      for (const name of Object.keys(answer.rows[0])) {
+        head.appendChild(document.createElement("th")).textContent = name.replaceAll("_", " ");
+      }
+    }
+    const body = made.createTBody();
+    for (const line of answer.rows) {
+      const row = body.insertRow();
+      for (const value of Object.values(line)) cell(row, typeof value === "number" ? whole(value) : value);
+    }
+    part.table.replaceWith(made);
+    part.table = made;
+  }
+}
+
 let ticks = 0;
 
 async function tick() {
   try {
     draw(await (await fetch("/stats")).json(), performance.now());
+    await drawParts();
   } catch (error) {
     find("state").textContent = `no answer: ${error.message}`;
   }

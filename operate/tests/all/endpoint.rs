@@ -11,7 +11,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use serde_json::{Value, json};
 use tracing::info_span;
 
-fn any_port() -> SocketAddr {
+pub(crate) fn any_port() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
@@ -28,7 +28,7 @@ fn send(endpoint: &Endpoint, request: &[u8]) -> (u16, String) {
     (head.get(9..12).unwrap_or("0").parse().unwrap(), body.to_owned())
 }
 
-fn ask(endpoint: &Endpoint, line: &str, headers: &str) -> (u16, String) {
+pub(crate) fn ask(endpoint: &Endpoint, line: &str, headers: &str) -> (u16, String) {
     send(endpoint, format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n{headers}\r\n").as_bytes())
 }
 

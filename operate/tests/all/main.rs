@@ -6,3 +6,5 @@ mod endpoint;
 mod metrics;
 #[cfg(feature = "polling")]
 mod polling;
+#[cfg(all(feature = "baggage", feature = "endpoint", feature = "metrics"))]
+mod tenants;
