@@ -1,6 +1,7 @@
-//! Three services for three processes: an axum shop calls a tonic stock service, which calls a bank
-//! built on hyper alone. The layers of `astracer-keep` on both sides of each call tell the other
-//! service which traces were kept late.
+//! Three services for three processes: an axum shop calls a tonic stock service, which asks a bank
+//! built on hyper alone two things at once. The layers of `astracer-keep` on both sides of each
+//! call tell the other service which traces were kept late, and those of baggage carry the flow of
+//! the request along.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -8,8 +9,10 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use astracer::baggage::{BranchExt as _, Done, Flows, TenantRow, UnmarkedFork};
 use astracer::{
-    Handle, Inject, InjectLayer, KeepCalls, KeepCallsLayer, KeepLayer, RemoteParentFuture, RemoteParentLayer,
+    AnswerLayer, Call, CallLayer, Handle, Inject, InjectLayer, KeepCalls, KeepCallsLayer, KeepLayer,
+    RemoteParentFuture, RemoteParentLayer,
 };
 use axum::Router;
 use axum::extract::{Path, State};
@@ -22,8 +25,9 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as client;
 use hyper::server::conn::http1 as server;
-use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -38,6 +42,48 @@ use crate::shop::traced;
 use crate::texts::Texts;
 
 type Failure = Box<dyn Error + Send + Sync>;
+type Calls<S> = KeepCalls<Inject<Call<S>>>;
+
+/// The baggage of a service.
+#[derive(Clone, Debug)]
+pub struct Baggage {
+    /// The flows of its requests.
+    pub flows: Flows,
+    /// Whether baggage goes along with its calls.
+    pub sends: bool,
+}
+
+impl Baggage {
+    /// Requests through a tonic channel name no authority yet, so the layer cannot look the peer up
+    /// by its name. There is only one.
+    fn calls(self, peer: Option<SocketAddr>) -> CallLayer {
+        let layer = CallLayer::new(self.flows);
+        match peer {
+            _ if !self.sends => layer,
+            None => layer.with_unnamed_peer(),
+            Some(peer) => layer.with_peer(peer.to_string()),
+        }
+    }
+}
+
+/// A line of JSON with the sums by tenant, and the callsites at which a `.branch()` is missing.
+pub fn summary(flows: &Flows) -> String {
+    let row = |row: &TenantRow| {
+        json!({
+            "tenant": row.tenant,
+            "resource": row.resource,
+            "calls": row.calls,
+            "errors": row.errors,
+            "wall_ns": row.wall_ns,
+            "on_thread_ns": row.on_thread_ns,
+            "waiting_ns": row.waiting_ns,
+        })
+    };
+    let tenants: Vec<Value> = flows.tenants().rows.iter().map(row).collect();
+    let place = |fork: &UnmarkedFork| json!({ "name": fork.name, "file": fork.file, "line": fork.line });
+    let unmarked: Vec<Value> = flows.stats().unmarked.iter().map(place).collect();
+    json!({ "tenants": tenants, "unmarked_forks": unmarked }).to_string()
+}
 
 /// The bank declines every order whose id is a multiple of this.
 pub const DECLINES: u64 = 5;
@@ -51,12 +97,15 @@ const RESERVE: &str = "/stock.Stock/Reserve";
 /// # Errors
 ///
 /// If the stock's address is not valid, or the listener fails.
-pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> Result<(), Failure> {
+pub async fn shop(
+    listener: TcpListener,
+    stock: SocketAddr,
+    (handle, baggage): (Handle, Baggage),
+) -> Result<(), Failure> {
     let channel = connect(stock).await.map_err(|error| error.to_string())?;
-    // Requests through a tonic channel name no authority yet, so the layer cannot look the peer up
-    // by its name. There is only one.
+    let answers = AnswerLayer::new(baggage.flows.clone());
     let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer();
-    let stock = stock.layer(InjectLayer::global().layer(channel));
+    let stock = stock.layer(InjectLayer::global().layer(baggage.calls(None).layer(channel)));
     let remote = RemoteParentLayer::global();
     let routes = Router::new()
         .route("/orders/{id}", get(order))
@@ -65,14 +114,12 @@ pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> R
         .route_layer(remote.clone())
         // Outermost, so that the request's span has ended, and the policies have decided, before
         // the response's header is written.
-        .route_layer(KeepLayer::new(handle, remote));
+        .route_layer(KeepLayer::new(handle, remote))
+        .route_layer(answers);
     Ok(axum::serve(listener, routes).await?)
 }
 
-async fn order(
-    State(stock): State<KeepCalls<Inject<Channel>>>,
-    Path(id): Path<u64>,
-) -> Result<String, StatusCode> {
+async fn order(State(stock): State<Calls<Channel>>, Path(id): Path<u64>) -> Result<String, StatusCode> {
     let span = info_span!("reserve", otel.kind = "client", id);
     let answer = unary(stock, PathAndQuery::from_static(RESERVE), id.to_string()).instrument(span).await;
     let answer = answer.map_err(|_| StatusCode::BAD_GATEWAY)?;
@@ -88,18 +135,25 @@ async fn order(
 /// # Errors
 ///
 /// If the server fails.
-pub async fn stock(incoming: TcpIncoming, bank: SocketAddr, handle: Handle) -> Result<(), Failure> {
+pub async fn stock(
+    incoming: TcpIncoming,
+    bank: SocketAddr,
+    (handle, baggage): (Handle, Baggage),
+) -> Result<(), Failure> {
+    let answers = AnswerLayer::new(baggage.flows.clone());
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
-    let stock = Stock { bank: peer.layer(InjectLayer::global().layer(Http { address: bank })) };
+    let bank = baggage.calls(Some(bank)).layer(Http { address: bank });
+    let stock = Stock { bank: peer.layer(InjectLayer::global().layer(bank)) };
     let remote = RemoteParentLayer::global();
-    let server = Server::builder().layer(KeepLayer::new(handle, remote.clone())).layer(remote);
+    let keep = KeepLayer::new(handle, remote.clone());
+    let server = Server::builder().layer(answers).layer(keep).layer(remote);
     Ok(server.clone().add_service(stock).serve_with_incoming(incoming).await?)
 }
 
 /// The service, shaped like the code that tonic generates.
 #[derive(Clone, Debug)]
 struct Stock {
-    bank: KeepCalls<Inject<Http>>,
+    bank: Calls<Http>,
 }
 
 impl NamedService for Stock {
@@ -123,7 +177,7 @@ impl Service<Request<Body>> for Stock {
     }
 }
 
-struct Reserve(KeepCalls<Inject<Http>>);
+struct Reserve(Calls<Http>);
 
 impl tonic::server::UnaryService<String> for Reserve {
     type Response = String;
@@ -135,22 +189,28 @@ impl tonic::server::UnaryService<String> for Reserve {
         Box::pin(
             async move {
                 let id = request.into_inner();
-                pay(bank, &id).await.map(tonic::Response::new).map_err(|error| {
-                    // The bank could not be reached.
-                    tonic::Status::unavailable(error.to_string())
-                })
+                // Branches of the request, so that both calls carry its baggage, and each answer
+                // is merged where the results are.
+                let limit = ask(bank.clone(), "limits", &id).branch();
+                let payment = ask(bank, "payments", &id).branch();
+                let (limit, payment) = tokio::join!(limit, payment);
+                let (limit, payment) = (Done::join(limit), Done::join(payment));
+                // The bank could not be reached.
+                let unavailable = |error: Failure| tonic::Status::unavailable(error.to_string());
+                limit.map_err(unavailable)?;
+                payment.map(tonic::Response::new).map_err(unavailable)
             }
             .instrument(span),
         )
     }
 }
 
-/// Calls the bank. A declined card is a normal result for the stock: only the bank's span has an
+/// Asks the bank. A declined card is a normal result for the stock: only the bank's span has an
 /// error.
 #[instrument(skip(bank), fields(otel.kind = "client"))]
-async fn pay(mut bank: KeepCalls<Inject<Http>>, id: &str) -> Result<String, Failure> {
-    let mut request = Request::get(format!("/payments/{id}")).body(Empty::<Bytes>::new())?;
-    let host = bank.get_ref().get_ref().address.to_string();
+async fn ask(mut bank: Calls<Http>, about: &str, id: &str) -> Result<String, Failure> {
+    let mut request = Request::get(format!("/{about}/{id}")).body(Empty::<Bytes>::new())?;
+    let host = bank.get_ref().get_ref().get_ref().address.to_string();
     request.headers_mut().insert(http::header::HOST, host.parse()?);
     std::future::poll_fn(|cx| bank.poll_ready(cx)).await?;
     let response = bank.call(request).await?;
@@ -184,26 +244,31 @@ impl Service<Request<Empty<Bytes>>> for Http {
     }
 }
 
-/// Serves `/payments/{id}` over HTTP, on hyper alone.
+/// Serves `/payments/{id}` and `/limits/{id}` over HTTP, on hyper alone.
 ///
 /// # Errors
 ///
 /// If the listener fails.
-pub async fn bank(listener: TcpListener, handle: Handle) -> Result<(), Failure> {
+pub async fn bank(listener: TcpListener, (handle, baggage): (Handle, Baggage)) -> Result<(), Failure> {
+    let answers = AnswerLayer::new(baggage.flows);
     let keep = KeepLayer::new(handle, RemoteParentLayer::global());
     loop {
         let (stream, _) = listener.accept().await?;
         let keep = keep.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = tower::service_fn(move |request: Request<Incoming>| {
             let keep = keep.clone();
             async move {
-                let headers = request.headers();
+                let (headers, path) = (request.headers(), request.uri().path());
                 let trace_id = keep.on_request(headers);
-                let mut response = RemoteParentFuture::new(headers, payment(request.uri().path())).await;
+                let answer = async {
+                    if path.starts_with("/limits/") { limit(path).await } else { payment(path).await }
+                };
+                let mut response = RemoteParentFuture::new(headers, answer).await;
                 keep.on_response(trace_id, response.headers_mut());
                 Ok::<_, Infallible>(response)
             }
         });
+        let service = TowerToHyperService::new(answers.layer(service));
         tokio::spawn(server::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
@@ -219,4 +284,10 @@ async fn payment(path: &str) -> Response<Full<Bytes>> {
         "paid"
     };
     Response::new(Full::new(text.into()))
+}
+
+#[instrument(name = "GET /limits/{id}", fields(otel.kind = "server"))]
+async fn limit(path: &str) -> Response<Full<Bytes>> {
+    tokio::task::yield_now().await;
+    Response::new(Full::new("within the limit".into()))
 }

@@ -100,7 +100,7 @@ impl Load {
     }
 }
 
-/// Sends one request over a new connection, and returns the response's status.
+/// Sends one request of a tenant over a new connection, and returns the response's status.
 ///
 /// # Errors
 ///
@@ -108,11 +108,13 @@ impl Load {
 pub async fn answer(
     to: SocketAddr,
     path: &str,
+    tenant: &str,
 ) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(to).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::get(path).header("host", "shop").body(Empty::<Bytes>::new())?;
+    let request = Request::get(path).header("host", "shop").header("baggage", format!("{TENANT}={tenant}"));
+    let request = request.body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     response.into_body().collect().await?;

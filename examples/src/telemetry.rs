@@ -223,7 +223,7 @@ impl Options {
     /// If the exporter, the parameters file or an `OTEL_*` variable is not valid, or a subscriber
     /// is installed already.
     pub fn start(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
-        self.start_by(service, None)
+        self.start_ours_or_stock(service, None, None)
     }
 
     /// As [`start`](Self::start). Spans have this member of the caller's baggage as an attribute,
@@ -237,10 +237,28 @@ impl Options {
         service: &'static str,
         member: Option<&'static str>,
     ) -> Result<Running, Box<dyn Error>> {
+        self.start_ours_or_stock(service, member, member.map(|_| Flows::default()))
+    }
+
+    /// As [`start`](Self::start). Baggage follows each request.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_following(&self, service: &'static str, flows: Flows) -> Result<Running, Box<dyn Error>> {
+        self.start_ours_or_stock(service, None, Some(flows))
+    }
+
+    fn start_ours_or_stock(
+        &self,
+        service: &'static str,
+        member: Option<&'static str>,
+        flows: Option<Flows>,
+    ) -> Result<Running, Box<dyn Error>> {
         match self.tracing {
             Tracing::Off => Ok(Running::Off),
             Tracing::Stock => self.start_stock(service),
-            Tracing::Astracer | Tracing::Layer => self.start_ours(service, member),
+            Tracing::Astracer | Tracing::Layer => self.start_ours(service, member, flows),
         }
     }
 
@@ -248,14 +266,18 @@ impl Options {
         &self,
         service: &'static str,
         member: Option<&'static str>,
+        flows: Option<Flows>,
     ) -> Result<Running, Box<dyn Error>> {
         let file = self.parameters.clone();
         let builder = match member {
             Some(member) => Astracer::builder()
                 .with_baggage_attributes([member])
-                .with_key(Key::default().with_attribute(member))
-                .with_observer(Arc::new(Flows::default())),
+                .with_key(Key::default().with_attribute(member)),
             None => Astracer::builder(),
+        };
+        let builder = match flows {
+            Some(flows) => builder.with_observer(Arc::new(flows)),
+            None => builder,
         };
         let builder = builder
             .with_sampler(self.sampler.clone())

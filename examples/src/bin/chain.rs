@@ -13,6 +13,15 @@
 //! payment appears under `bank` with the reason `error`, and under `stock` and `shop` with the
 //! reason `caller`, with the same trace id.
 //!
+//! With `--applications all`, each process adds up its requests by tenant, and kept traces have
+//! X-Trace's events, which `astracer events` draws. Baggage goes along with the calls, unless
+//! `--peers none`:
+//!
+//! ```text
+//! cargo run --release -p astracer-examples --bin chain -- \
+//!     --orders 700 --sampler ratio:0.1 --applications all --export file=recorded
+//! ```
+//!
 //! To start each service on its own, in three terminals, add the same options to these commands:
 //!
 //! ```text
@@ -33,7 +42,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 
-use astracer_examples::load::answer;
+use astracer::baggage::{self, Flows, Registry};
+use astracer_examples::load::{TENANT, answer};
 use astracer_examples::telemetry::{self, Export};
 use astracer_examples::{chain, ending};
 use clap::{Parser, ValueEnum};
@@ -67,9 +77,39 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "service")]
     orders: u64,
 
+    /// Applications of baggage: all (sums by tenant, and X-Trace's events in kept traces) or none.
+    #[arg(long, value_enum, default_value = "none")]
+    applications: Applications,
+
+    /// Services to which baggage goes with each call: all or none.
+    #[arg(long, value_enum, default_value = "all")]
+    peers: Peers,
+
     /// The id of the first order.
     #[arg(long, value_name = "ID", default_value_t = 1, conflicts_with = "service")]
     first: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Applications {
+    All,
+    None,
+}
+
+impl Applications {
+    fn flows(self) -> Flows {
+        let none = baggage::Applications::new(&Registry::default());
+        Flows::new(match self {
+            Applications::All => none.with_tenants(TENANT).with_x_trace(),
+            Applications::None => none,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Peers {
+    All,
+    None,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,7 +143,13 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     if let Export::Folder(folder) = &mut tracing.export {
         folder.push(service.name());
     }
-    let running = tracing.start(service.name())?;
+    let flows = args.applications.flows();
+    let running = match args.applications {
+        Applications::None => tracing.start(service.name())?,
+        Applications::All => tracing.start_following(service.name(), flows.clone())?,
+    };
+    let baggage = chain::Baggage { flows, sends: args.peers == Peers::All };
+    let counted = baggage.flows.clone();
     let handle = running.handle().ok_or("late keeping needs --tracing astracer or --tracing layer")?.clone();
     let next = || args.next.ok_or("--next is missing: pass the address of the service that this one calls");
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
@@ -114,13 +160,13 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
             if service == Service::Stock {
                 let incoming = TcpIncoming::bind(listen)?;
                 told(incoming.local_addr()?);
-                return chain::stock(incoming, next()?, handle).await;
+                return chain::stock(incoming, next()?, (handle, baggage)).await;
             }
             let listener = TcpListener::bind(listen).await?;
             told(listener.local_addr()?);
             match service {
-                Service::Shop => chain::shop(listener, next()?, handle).await,
-                _ => chain::bank(listener, handle).await,
+                Service::Shop => chain::shop(listener, next()?, (handle, baggage)).await,
+                _ => chain::bank(listener, (handle, baggage)).await,
             }
         };
         tokio::select! {
@@ -130,6 +176,7 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
         }
     })?;
     println!("{}", running.stop()?);
+    println!("{}", chain::summary(&counted));
     Ok(())
 }
 
@@ -142,6 +189,8 @@ async fn eof() {
     });
     drop(end.await);
 }
+
+const TENANTS: u32 = 3;
 
 /// A service running in its own process.
 struct Process {
@@ -209,7 +258,9 @@ fn all_three(first: u64, orders: u64) -> Result<(), Box<dyn Error>> {
     let ids = first..first.saturating_add(orders);
     for id in ids.take_while(|_| !is_asked.load(Ordering::Relaxed)) {
         sent += 1;
-        let status = runtime.block_on(answer(shop.address, &format!("/orders/{id}")));
+        // Half of the orders are tenant 1's, a quarter tenant 2's, the others tenant 3's.
+        let tenant = format!("t{}", (id.trailing_ones() + 1).min(TENANTS));
+        let status = runtime.block_on(answer(shop.address, &format!("/orders/{id}"), &tenant));
         failed += u64::from(status.map_err(|error| error.to_string())?.is_server_error());
     }
     println!("{sent} orders, {failed} failed");

@@ -4,6 +4,7 @@
 mod ending;
 mod first_hour;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -12,6 +13,7 @@ use astracer_recording::recording::{Intake, Keep, Recording, SpanView, TraceView
 use astracer_recording::source;
 use astracer_tuner::tune::{Options, tune};
 use astracer_tuner::{Grouping, Stop, Workload};
+use serde_json::Value;
 
 #[track_caller]
 fn run(program: &str, options: &[&str]) -> String {
@@ -69,15 +71,16 @@ fn client_and_server_are_one_trace() {
     assert!(text.contains("├─ quotes.Quotes/Get") || text.contains("└─ quotes.Quotes/Get"), "{text}");
 }
 
-/// The traces that a service of the chain has exported, each with its reason, sorted by reason.
+/// The traces that a service of the chain has exported, each with its reason, sorted by reason. The
+/// bank has two requests in each trace, of which one may fail: then the reason is that.
 fn kept(folder: &Path, service: &str) -> Vec<(String, TraceId)> {
     let mut intake = Intake::new(Keep { full: true, ..Keep::default() });
     source::read(&folder.join(service), &source::Options::default(), &mut intake).expect("a recording");
     let recording = intake.finish();
     let reason = |trace: TraceView<'_>| {
-        let span = trace.root().full().expect("whole spans");
-        let reason = span.attributes.iter().find(|attribute| attribute.key == "sampling.reason");
-        reason.and_then(|reason| reason.value.as_str()).unwrap_or_default().to_owned()
+        let reasons = trace.spans().flat_map(|span| &span.full().expect("whole spans").attributes);
+        let reasons = reasons.filter(|attribute| attribute.key == "sampling.reason");
+        reasons.filter_map(|reason| reason.value.as_str()).max().unwrap_or_default().to_owned()
     };
     let mut kept: Vec<_> = recording.traces().map(|trace| (reason(trace), trace.id())).collect();
     kept.sort();
@@ -152,6 +155,76 @@ fn after_an_error_downstream_the_traces_of_its_key_are_whole() {
     assert!(whole * 100 >= 61 * 95, "{whole} of 61 are whole: {text}");
     assert!(whole <= 63 && shop == stock && shop == bank, "{text}");
     assert!(services.iter().flatten().all(|(reason, _)| reason.is_empty()), "none was kept late: {text}");
+}
+
+/// The line of JSON with which a service of the chain ends.
+fn summary(text: &str, service: &str) -> Value {
+    let output = text.split("--- ").find(|output| output.starts_with(service)).expect("its output");
+    serde_json::from_str(output.lines().last().expect("a line")).expect("JSON")
+}
+
+/// Calls by tenant and resource.
+fn calls(summary: &Value) -> Vec<(String, String, u64)> {
+    assert_eq!(summary["unmarked_forks"], serde_json::json!([]));
+    let rows = summary["tenants"].as_array().expect("a list").iter();
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    rows.map(|row| (text(&row["tenant"]), text(&row["resource"]), row["calls"].as_u64().expect("a number")))
+        .collect()
+}
+
+/// Each process has counted each of its requests for its tenant, whatever is kept, by subscriber
+/// and layer.
+#[test]
+fn tenants_are_counted_in_each_service_of_the_chain() {
+    // The orders with an even id are tenant 1's: 7 of 14.
+    let of = |resource: &str| {
+        [("t1", 7), ("t2", 4), ("t3", 3)]
+            .map(|(tenant, calls)| (tenant.to_owned(), resource.to_owned(), calls))
+    };
+    let both = |resources: [&str; 2]| {
+        let mut rows = resources.map(of).concat();
+        rows.sort();
+        rows
+    };
+    for options in [["--sampler", "never"], ["--sampler", "ratio:0.5"], ["--tracing", "layer"]] {
+        let all = ["--orders", "14", "--applications", "all", "--export", "none"];
+        let text = run(env!("CARGO_BIN_EXE_chain"), &[&options[..], &all].concat());
+        assert_eq!(calls(&summary(&text, "shop")), of("GET /orders/{id}"), "{options:?}");
+        assert_eq!(calls(&summary(&text, "stock")), of("stock.Stock/Reserve"), "{options:?}");
+        assert_eq!(calls(&summary(&text, "bank")), both(["GET /limits/{id}", "GET /payments/{id}"]));
+    }
+}
+
+/// Each kept trace is one graph over three processes, in which the stock's calls join.
+#[test]
+fn kept_traces_of_the_chain_are_event_graphs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let export = format!("file={}", folder.path().display());
+    let options = ["--orders", "3", "--sampler", "always", "--applications", "all", "--export", &export];
+    run(env!("CARGO_BIN_EXE_chain"), &options);
+    let mut intake = Intake::new(Keep { x_trace: true, ..Keep::default() });
+    source::read(folder.path(), &source::Options::default(), &mut intake).expect("a recording");
+    let recording = intake.finish();
+    assert_eq!(recording.traces().len(), 3);
+    for trace in recording.traces() {
+        let events: Vec<SpanView<'_>> = trace.spans().collect();
+        let services: BTreeSet<&str> = events.iter().map(|event| event.service()).collect();
+        assert_eq!(services, BTreeSet::from(["bank", "shop", "stock"]));
+        // All are reached from the last event, which is the shop's, against the edges.
+        let last = events.iter().max_by_key(|event| event.start()).expect("an event");
+        assert_eq!(last.name(), "GET /orders/{id} end");
+        let (mut reached, mut next) = (BTreeSet::new(), vec![last.id()]);
+        while let Some(id) = next.pop() {
+            if reached.insert(id) {
+                let event = events.iter().find(|event| event.id() == id).expect("an event of the trace");
+                next.extend(event.parent_ids());
+            }
+        }
+        assert_eq!(reached.len(), events.len());
+        let joins = events.iter().filter(|event| event.parent_ids().count() == 2);
+        // Two branches and their calls join, and so does the shop's call.
+        assert_eq!(joins.count(), 5);
+    }
 }
 
 fn recording(folder: &Path) -> Recording {
