@@ -32,6 +32,7 @@ mod tests;
 mod trace_ids;
 mod values;
 mod view;
+mod x_trace;
 
 use labels::Labels;
 use logs::Logs;
@@ -90,6 +91,8 @@ impl Marks {
     const FOLLOWS: Self = Self(2);
     /// The span has no start, and its `end` is a duration.
     const LONE: Self = Self(4);
+    /// An event of X-Trace that a span had.
+    const EVENT: Self = Self(8);
 
     fn set_if(self, mark: Self, is_set: bool) -> Self {
         Self(if is_set { self.0 | mark.0 } else { self.0 & !mark.0 })

@@ -330,7 +330,9 @@ fn keep(args: &CriticalPath) -> Keep {
         _ if args.weights => vec![weight::ADJUSTED_COUNT.to_owned()],
         _ => Vec::new(),
     };
-    Keep { labels, own_labels, trace_states: args.weights, origins: true, ..Keep::default() }
+    // Other rules are of trees of spans.
+    let x_trace = matches!(args.rule, Rule::Last | Rule::Events);
+    Keep { labels, own_labels, trace_states: args.weights, origins: true, x_trace, ..Keep::default() }
 }
 
 fn method(args: &CriticalPath) -> Method {

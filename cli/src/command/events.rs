@@ -22,7 +22,7 @@ Examples:
   astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > g.svg
   astracer events run.json --trace 3615c831d3fc58b5 --html graph.html
 
-X-Trace reports are events. Of other formats, the events are the starts and ends of
+X-Trace reports are events, and so are those of spans with xtrace.event. Of other traces, the events are the starts and ends of
 spans, written name and name@end; with --rule events, only starts.";
 
 #[derive(Debug, ClapArgs)]
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     let html = args.html.as_ref().map(|path| outputs.file("--html", path)).transpose()?;
     let labels = ["host.name", "hostname", "xtrace.process", "thread.id"].map(str::to_owned).to_vec();
     let Loaded { recording, input } =
-        load::load_keeping(&args.source, Keep { labels, ..Keep::default() }, stop)?;
+        load::load_keeping(&args.source, Keep { labels, x_trace: true, ..Keep::default() }, stop)?;
     let trace = recording.traces().find(|trace| trace.id() == args.trace).ok_or_else(|| {
         let id = segments::trace_id(args.trace);
         Failure::Job(format!("no trace has the id {id}; critical-path --segments lists all ids"))

@@ -94,7 +94,7 @@ fn assert_same(whole: &Collected, cut: &Collected, piece: usize) {
 
 fn join(collected: &Collected) {
     let label = || vec!["http.method".to_owned()];
-    let mut intake = Intake::new(Keep {
+    let keep = Keep {
         full: true,
         labels: label(),
         own_labels: label(),
@@ -103,11 +103,18 @@ fn join(collected: &Collected) {
         records: true,
         origins: true,
         points: Some(points()),
-    });
-    for item in &collected.spans {
-        intake.span(item.span.clone(), Record { bytes: &item.record, place: &item.place });
-    }
-    let recording = intake.finish();
+        x_trace: false,
+    };
+    let finish = |keep: Keep| {
+        let mut intake = Intake::new(keep);
+        for item in &collected.spans {
+            intake.span(item.span.clone(), Record { bytes: &item.record, place: &item.place });
+        }
+        intake.finish()
+    };
+    // Then events take the place of spans.
+    finish(Keep { x_trace: true, ..keep.clone() });
+    let recording = finish(keep);
     assert!(recording.span_count() <= collected.spans.len());
     let in_traces: usize = recording.traces().map(|trace| trace.spans().len()).sum();
     assert_eq!(in_traces, recording.span_count(), "spans of all traces");

@@ -12,7 +12,7 @@ use super::documents::Documents;
 use super::labels::Labels;
 use super::points::{KeepPoints, NO_FIELDS, Points};
 use super::values::write_value;
-use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content};
+use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content, x_trace};
 use crate::intern::Symbol;
 use crate::origin::Written;
 use astracer_model::Format;
@@ -52,6 +52,9 @@ pub struct Keep {
     pub origins: bool,
     /// Keep the fields and events that a query asks about.
     pub points: Option<KeepPoints>,
+    /// Read the events of X-Trace that spans have as an X-Trace file has them: a trace with such
+    /// events consists of them, each an instant with edges from those before it.
+    pub x_trace: bool,
 }
 
 /// A file that was skipped because it contains no traces.
@@ -212,30 +215,7 @@ impl<'c> Intake<'c> {
         })
     }
 
-    fn file_number(&mut self, place: &Place) -> u32 {
-        let files = &mut self.recording.files;
-        if files.last().is_none_or(|last| !Arc::ptr_eq(last, &place.file)) {
-            files.push(Arc::clone(&place.file));
-            let told = self.file_format.as_ref().filter(|(file, _)| Arc::ptr_eq(file, &place.file));
-            self.recording.formats.push(told.map(|&(_, format)| format));
-        }
-        (files.len() - 1) as u32
-    }
-}
-
-/// True if the tracestate's member `ot` has a field `th`.
-fn states_threshold(trace_state: &str) -> bool {
-    let member = trace_state.split(',').find_map(|member| member.trim().strip_prefix("ot="));
-    member.is_some_and(|fields| fields.split(';').any(|field| field.starts_with("th:")))
-}
-
-/// A text, a number or a boolean.
-fn is_plain(value: &Value<'_>) -> bool {
-    !matches!(value, Value::Array(_) | Value::Map(_) | Value::Bytes(_))
-}
-
-impl Sink for Intake<'_> {
-    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+    fn add(&mut self, span: Span<'_>, record: Record<'_>, marks: Marks) {
         // Indices have 32 bits, and the largest value means "none".
         if self.recording.spans.len() >= NONE as usize {
             let detail = format!("a recording holds at most {NONE} spans");
@@ -246,7 +226,7 @@ impl Sink for Intake<'_> {
         let name = self.name(&span.name);
         let node = self.recording.nodes.of(&span.resource, &mut self.recording.services);
         self.documents.span(span.trace_id);
-        let marks = Marks::default()
+        let marks = marks
             .set_if(Marks::SHARED, span.shared)
             .set_if(Marks::FOLLOWS, span.follows)
             .set_if(Marks::LONE, span.start.is_none() && span.lone_duration.is_some());
@@ -286,7 +266,10 @@ impl Sink for Intake<'_> {
             let symbol = self.recording.trace_states.intern(&span.trace_state);
             self.recording.span_trace_states.push(symbol);
         }
-        let format = self.recording.formats[row.file as usize];
+        let format = match marks.has(Marks::EVENT) {
+            true => Some(Format::XTraceJson),
+            false => self.recording.formats[row.file as usize],
+        };
         if self.keep.origins {
             let written = match format {
                 Some(Format::HTrace) => Written::Tracer,
@@ -305,6 +288,40 @@ impl Sink for Intake<'_> {
         self.recording.spans.push(row);
         if self.keep.full {
             self.recording.full.push(span.into_owned());
+        }
+    }
+
+    fn file_number(&mut self, place: &Place) -> u32 {
+        let files = &mut self.recording.files;
+        if files.last().is_none_or(|last| !Arc::ptr_eq(last, &place.file)) {
+            files.push(Arc::clone(&place.file));
+            let told = self.file_format.as_ref().filter(|(file, _)| Arc::ptr_eq(file, &place.file));
+            self.recording.formats.push(told.map(|&(_, format)| format));
+        }
+        (files.len() - 1) as u32
+    }
+}
+
+/// True if the tracestate's member `ot` has a field `th`.
+fn states_threshold(trace_state: &str) -> bool {
+    let member = trace_state.split(',').find_map(|member| member.trim().strip_prefix("ot="));
+    member.is_some_and(|fields| fields.split(';').any(|field| field.starts_with("th:")))
+}
+
+/// A text, a number or a boolean.
+fn is_plain(value: &Value<'_>) -> bool {
+    !matches!(value, Value::Array(_) | Value::Map(_) | Value::Bytes(_))
+}
+
+impl Sink for Intake<'_> {
+    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+        if !self.keep.x_trace || !x_trace::has_events(&span) {
+            return self.add(span, record, Marks::default());
+        }
+        let mut bytes = record.bytes;
+        for event in x_trace::events(&span) {
+            // The record is counted once.
+            self.add(event, Record { bytes: std::mem::take(&mut bytes), ..record }, Marks::EVENT);
         }
     }
 

@@ -18,7 +18,7 @@ use super::logs;
 use super::numbers::Numbers;
 use super::one_id::{OneId, SharedIds, count_as};
 use super::trace_ids::{count_parted, lengthen};
-use super::{Marks, NO_TIME, NONE, Recording, TraceRow};
+use super::{Marks, NO_TIME, NONE, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
@@ -194,9 +194,17 @@ struct Groups {
 }
 
 /// A counting sort, which is linear and does not move the spans.
+///
+/// A trace with events of X-Trace consists of them, as in X-Trace's files. Its other spans, of code
+/// without events, are left out.
 fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
     let mut first = vec![0u32; traces + 1];
-    for row in &recording.spans {
+    let mut has_events = vec![false; traces];
+    for row in recording.spans.iter().filter(|row| row.marks.has(Marks::EVENT)) {
+        has_events[row.trace as usize] = true;
+    }
+    let is_in = |row: &SpanRow| !has_events[row.trace as usize] || row.marks.has(Marks::EVENT);
+    for row in recording.spans.iter().filter(|row| is_in(row)) {
         first[row.trace as usize + 1] += 1;
     }
     for number in 0..traces {
@@ -204,7 +212,7 @@ fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
     }
     let mut next = first.clone();
     let mut members = vec![0u32; recording.spans.len()];
-    for (index, row) in (0u32..).zip(&recording.spans) {
+    for (index, row) in (0u32..).zip(&recording.spans).filter(|(_, row)| is_in(row)) {
         let slot = &mut next[row.trace as usize];
         members[*slot as usize] = index;
         *slot += 1;

@@ -68,8 +68,12 @@ impl<'r> SpanView<'r> {
         self.index
     }
 
-    /// The format of the file that the span was read from, if the reader reported it.
+    /// The format of the file that the span was read from, if the reader reported it; X-Trace's for
+    /// an event of X-Trace, whatever the file ([`Keep::x_trace`](super::Keep::x_trace)).
     pub fn format(self) -> Option<Format> {
+        if self.row().marks.has(Marks::EVENT) {
+            return Some(Format::XTraceJson);
+        }
         self.recording.formats[self.row().file as usize]
     }
 

@@ -11,6 +11,7 @@ mod foreign;
 mod logs;
 mod points;
 mod source;
+mod x_trace;
 
 /// A file of the formats crate's `tests/data`.
 pub(crate) fn sample(name: &str) -> PathBuf {
