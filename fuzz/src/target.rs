@@ -48,6 +48,7 @@ pub const ALL: &[Target] = &[
     Target { name: "query_advice", run: queries::check_advice },
     Target { name: "query_bag", run: queries::check_bag },
     Target { name: "baggage_message", run: baggage::check_message },
+    Target { name: "baggage_header", run: baggage::check_header },
     Target { name: "w3c_baggage", run: baggage::check_w3c },
 ];
 

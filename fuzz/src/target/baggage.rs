@@ -1,10 +1,10 @@
 //! The guarantees of baggage on any bytes: a message that is accepted is within the bounds, and
-//! what is written of it means the same. So is W3C baggage in any headers.
+//! what is written of it means the same. So is W3C baggage in any headers, and a flow in them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use astracer_baggage::{Baggage, Limits, Registry};
+use astracer_baggage::{Baggage, Flow, Flows, Limits, RETURN_HEADER, Registry};
 use opentelemetry::Context;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::propagation::{Extractor, TextMapCompositePropagator, TextMapPropagator as _};
@@ -92,4 +92,54 @@ fn members(context: &Context) -> Vec<(String, String)> {
     let mut members: Vec<_> = members.collect();
     members.sort();
     members
+}
+
+/// Headers of a request with a flow: what is read is bounded, what is sent on keeps others' members
+/// and W3C's limits, and an answer has no more than was asked for.
+pub(super) fn check_header(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut lines: Vec<&str> = text.lines().collect();
+    let asked = lines.pop().filter(|line| line.len() < 20);
+    let headers = Request { lists: lines, asked };
+    let flows = Flows::default();
+    let flow = Flow::extract(&flows, &headers);
+    let stats = flows.stats().messages;
+    assert!(stats.received + stats.malformed <= 1, "{stats:?}");
+    let Some(flow) = flow else { return };
+    let others = [b"k=a==".as_slice(), b" p = 50%25 ;x"];
+    let list = String::from_utf8(flow.list(others.into_iter())).expect("our own text");
+    assert!(list.len() <= 8192 && list.split(',').count() <= 64, "{list}");
+    assert!(list.starts_with("k=a==, p = 50%25 ;x"), "{list}");
+    // Another process reads the same, and sends the same on.
+    let next = Flows::default();
+    if let Some(received) = Flow::extract(&next, &Request { lists: vec![&list], asked: None }) {
+        assert_eq!(received.list(others.into_iter()), list.as_bytes());
+    }
+    assert_eq!(next.stats().messages.malformed, 0);
+    let present = headers.lists.iter().map(|list| list.as_bytes());
+    let passed_on = flow.list(present);
+    assert!(passed_on.len() <= 8192 && passed_on.split(|byte| *byte == b',').count() <= 64);
+    for asked in [0, 64, 3000] {
+        let answer = flow.answer(asked);
+        assert!(answer.len() / 4 * 3 <= asked.min(2048), "{asked}: {answer}");
+    }
+}
+
+struct Request<'a> {
+    lists: Vec<&'a str>,
+    asked: Option<&'a str>,
+}
+
+impl Extractor for Request<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        if key == RETURN_HEADER { self.asked } else { self.lists.first().copied() }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec!["baggage", RETURN_HEADER]
+    }
+
+    fn get_all(&self, key: &str) -> Option<Vec<&str>> {
+        (key == "baggage").then(|| self.lists.clone())
+    }
 }
