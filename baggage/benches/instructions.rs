@@ -1,6 +1,6 @@
 //! Workload of `cargo xtask instructions`: the cases of `sdk/benches/instructions.rs` whose names
-//! follow `flows, `, with flows that have no application and nothing in their baggage. Run by hand
-//! it prints nothing.
+//! follow `flows, `, with flows that have no application and nothing in their baggage, or all
+//! applications; and the stock layer, to compare with. Run by hand it prints nothing.
 //!
 //! Arguments: the case's name and the number of rounds.
 
@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use astracer_baggage::{Flows, branch_fn};
+use astracer_baggage::{Applications, Flows, branch_fn};
 use astracer_sdk::destination::{Counter, Delivery, DeliveryReport, Span};
 use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Start};
 use astracer_testing::{Delivering, Ids};
+use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -45,6 +47,21 @@ fn warm_up(round: &mut dyn FnMut()) {
 fn trace(name: &str, rounds: u64) {
     let own = name.contains("subscriber");
     let body: fn() = if name.contains("branch") { branches } else { plain };
+    if name.contains("stock") {
+        let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
+        let dispatch = Dispatch::new(Registry::default().with(layer));
+        return tracing::dispatcher::with_default(&dispatch, || {
+            let mut body = body;
+            warm_up(&mut body);
+            measured(&mut body, rounds);
+        });
+    }
+    let applications = Applications::new(&astracer_baggage::Registry::default());
+    let flows = Flows::new(match name.contains("all applications") {
+        true => applications.with_tenants("tenant.id").with_x_trace(),
+        false => applications,
+    });
     let astracer = Astracer::builder()
         .with_sampler(if name.contains("kept") { "always" } else { "never" }.parse().expect("a sampler"))
         .with_dropped_spans(DroppedSpans::Disabled)
@@ -64,7 +81,7 @@ fn trace(name: &str, rounds: u64) {
             |spans: &[Span<'_>]| DeliveryReport::delivered(Delivery::all(spans)),
             Counter::default,
         ))
-        .with_observer(Arc::new(Flows::default()))
+        .with_observer(Arc::new(flows))
         .build()
         .expect("a layer");
     let run = |mut body: fn()| {
