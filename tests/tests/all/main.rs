@@ -1,5 +1,6 @@
 //! Tests that need several crates, in one binary.
 
+mod baggage;
 mod console;
 mod documents;
 mod http_requests;

@@ -9,6 +9,7 @@ mod grpc;
 mod keys;
 mod service;
 mod telemetry;
+mod tenants;
 
 use std::collections::BTreeSet;
 

@@ -112,7 +112,7 @@ fn serve(router: Router) {
     });
 }
 
-fn router(pair: Pair) -> Router {
+pub(crate) fn router(pair: Pair) -> Router {
     let routes = match pair {
         Pair::AxumTracingOpentelemetry | Pair::AxumOtel | Pair::TowerOtelHttp => {
             Router::new().route("/orders/{id}", get(order))
