@@ -10,9 +10,9 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use astracer_sdk::{ObservedSpan, add_event_in, thread_id};
+use astracer_sdk::thread_id;
 use opentelemetry::{Array, KeyValue, StringValue, TraceId, Value};
-use tracing::{Metadata, Span};
+use tracing::Metadata;
 
 use crate::baggage::Baggage;
 use crate::registry::{Namespace, Registry};
@@ -84,48 +84,33 @@ impl XTrace {
         flow.has(&self.own, TASK)
     }
 
-    /// A recorded local root begins in a flow, or ends in it.
-    pub(crate) fn at_root(&self, flow: &mut Baggage, name: &'static str, root: &ObservedSpan<'_>) {
-        self.claim(flow, root.trace_id());
-        self.record(flow, Some(root.metadata()), |attributes| Some(root.add_event(name, attributes)));
+    /// Lets a flow of this trace go on to its next event.
+    pub(crate) fn advance(&self, flow: &mut Baggage, trace: TraceId) -> Step {
+        self.claim(flow, trace);
+        let step = Step {
+            id: (self.new_id)().max(1).to_be_bytes(),
+            before: flow.get(&self.own, EVENT).map(Into::into).collect(),
+        };
+        flow.replace(&self.own, EVENT, [&step.id[..]]);
+        step
     }
 
-    /// A flow forks, joins, calls or answers: on the thread's current span, or else on the flow's
-    /// local root.
-    pub(crate) fn here(
-        &self,
-        flow: &mut Baggage,
-        name: &'static str,
-        (trace, root): (Option<TraceId>, (u64, u64)),
-    ) {
-        let Some(trace) = trace else { return };
-        if self.is_in(flow) {
-            self.claim(flow, trace);
-            self.record(flow, Span::current().metadata(), |attributes| {
-                add_event_in(trace, root, name, attributes)
-            });
+    /// Counts an event. If it is not `kept`, the flow's last events are again those before it.
+    pub(crate) fn settle(&self, flow: &mut Baggage, step: &Step, kept: Option<bool>) {
+        let is_last = flow.get(&self.own, EVENT).eq([&step.id[..]]);
+        if is_last {
+            flow.replace(&self.own, EVENT, step.before.iter().map(|id| &**id));
         }
+        self.count(kept);
     }
 
-    /// An event of `tracing` on a recorded span. Returns its attributes.
-    pub(crate) fn event(
-        &self,
-        flow: &mut Baggage,
-        span: &ObservedSpan<'_>,
-        place: &'static Metadata<'static>,
-    ) -> Vec<KeyValue> {
-        let mut added = Vec::new();
-        if self.is_in(flow) {
-            self.claim(flow, span.trace_id());
-            self.record(flow, Some(place), |attributes| {
-                let fits = span.has_room_for_event();
-                if fits {
-                    added = attributes;
-                }
-                Some(fits)
-            });
-        }
-        added
+    pub(crate) fn count(&self, kept: Option<bool>) {
+        let count = match kept {
+            Some(true) => &self.events,
+            Some(false) => &self.cut,
+            None => &self.unplaced,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes the flow one of this trace.
@@ -140,43 +125,40 @@ impl XTrace {
         drop(tasks);
         flow.replace(&self.own, TASK, [task]);
     }
+}
 
-    fn record(
-        &self,
-        flow: &mut Baggage,
-        place: Option<&'static Metadata<'static>>,
-        add: impl FnOnce(Vec<KeyValue>) -> Option<bool>,
-    ) {
-        let id = (self.new_id)().max(1).to_be_bytes();
-        let parents: Vec<StringValue> = flow.get(&self.own, EVENT).map(|id| hex(id).into()).collect();
-        let mut attributes = vec![
-            KeyValue::new("xtrace.event", hex(&id)),
-            KeyValue::new("xtrace.parents", Value::Array(Array::String(parents))),
-            KeyValue::new("thread.id", thread_id()),
-        ];
+/// An event of a flow, and the ids of the events directly before it.
+pub(crate) struct Step {
+    id: [u8; 8],
+    before: Vec<Box<[u8]>>,
+}
+
+impl Step {
+    /// The attributes of the event of a span, at this place in the code.
+    pub(crate) fn attributes(&self, place: Option<&'static Metadata<'static>>) -> Vec<KeyValue> {
+        let parents: Vec<StringValue> = self.before.iter().map(|id| hex(id).into()).collect();
+        let mut attributes = Vec::with_capacity(5);
+        attributes.push(KeyValue::new("xtrace.event", hex(&self.id)));
+        attributes.push(KeyValue::new("xtrace.parents", Value::Array(Array::String(parents))));
+        attributes.push(KeyValue::new("thread.id", thread_id()));
         if let Some((file, line)) = place.and_then(|place| place.file().zip(place.line())) {
             attributes.push(KeyValue::new("code.file.path", file));
             attributes.push(KeyValue::new("code.line.number", i64::from(line)));
         }
-        let count = match add(attributes) {
-            Some(true) => {
-                flow.replace(&self.own, EVENT, [&id[..]]);
-                &self.events
-            }
-            Some(false) => &self.cut,
-            None => &self.unplaced,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        attributes
     }
 }
 
 /// Untrusted bytes as hexadecimal digits; at most 16 bytes.
 fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().take(16).fold(String::with_capacity(16), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+    let mut text = String::with_capacity(16);
+    for byte in bytes.iter().take(16) {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// A random number, by SplitMix64 from a random start in each thread.

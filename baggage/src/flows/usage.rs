@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use astracer_sdk::ObservedSpan;
+use astracer_sdk::{ObservedSpan, add_event_in};
 use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, KeyValue, TraceId};
 use tracing::{Metadata, Span};
 
+use super::Inner;
 use super::current::{self, Current};
 use super::slots::{FAILED, MIXED, ROOT_NOTED, Slot, State, TRACED};
-use super::{Inner, handling};
 use crate::tenants::{self, Sums, Tenants};
+use crate::x_trace::Step;
 
 impl Inner {
     /// The flow that was current until now stops using the thread. Returns the time; 0 without
@@ -172,20 +173,22 @@ impl Inner {
     }
 
     fn x_trace_at_root(&self, number: u32, name: &'static str, root: &ObservedSpan<'_>) {
-        if let Some(x_trace) = self.applications.x_trace() {
-            self.with_baggage(number, |flow| handling(|| x_trace.at_root(flow, name, root)));
-        }
+        let place = Some(root.metadata());
+        let add = |attributes| Some(root.add_event(name, attributes));
+        self.x_trace(number, root.trace_id(), true, |step| add(step.attributes(place)));
     }
 
-    /// X-Trace's event of what a flow does on the thread's current span.
+    /// X-Trace's event of the flow's work on the thread's current span, or else on its local root.
     #[inline]
     pub(super) fn note_x_trace(&self, number: u32, name: &'static str) {
-        if let Some(x_trace) = self.applications.x_trace()
-            && self.slot(self.resolve(number)).is_some_and(|slot| slot.has(TRACED))
+        if self.applications.x_trace().is_some()
+            && let Some(slot) = self.slot(self.resolve(number)).filter(|slot| slot.has(TRACED))
+            && let Some(trace) = self.at_state(number, |state| state.trace).flatten()
         {
-            let trace = self.at_state(number, |state| state.trace).flatten();
-            let root = self.slot(self.resolve(number)).map_or((0, 0), Slot::origin);
-            self.with_baggage(number, |flow| handling(|| x_trace.here(flow, name, (trace, root))));
+            let root = slot.origin();
+            self.x_trace(number, trace, false, |step| {
+                add_event_in(trace, root, name, step.attributes(Span::current().metadata()))
+            });
         }
     }
 
@@ -195,18 +198,39 @@ impl Inner {
         span: &ObservedSpan<'_>,
         place: &'static Metadata<'static>,
     ) -> Vec<KeyValue> {
-        let Some(x_trace) = self.applications.x_trace() else { return Vec::new() };
+        let mut added = Vec::new();
+        if self.applications.x_trace().is_none() {
+            return added;
+        }
         let here = self.hold_current(current::of(self.owner));
         let number = here.unwrap_or(self.resolve(span.flow()));
-        let is_traced = self.slot(number).is_some_and(|slot| slot.has(TRACED));
-        let mut added = Vec::new();
-        if is_traced {
-            self.with_baggage(number, |flow| added = x_trace.event(flow, span, place));
+        if self.slot(number).is_some_and(|slot| slot.has(TRACED)) {
+            self.x_trace(number, span.trace_id(), false, |step| {
+                let fits = span.has_room_for_event();
+                if fits {
+                    added = step.attributes(Some(place));
+                }
+                Some(fits)
+            });
         }
         if here.is_some() {
             self.release(number);
         }
         added
+    }
+
+    /// Lets a flow go on to its next event, which `add` adds to a span, without the flow's lock.
+    fn x_trace(&self, number: u32, trace: TraceId, begins: bool, add: impl FnOnce(&Step) -> Option<bool>) {
+        let Some(x_trace) = self.applications.x_trace() else { return };
+        let step = self.at_state(number, |state| {
+            let follows = begins || x_trace.is_in(&state.baggage);
+            follows.then(|| x_trace.advance(&mut state.baggage, trace))
+        });
+        let Some(step) = step.flatten() else { return };
+        match add(&step) {
+            Some(true) => x_trace.count(Some(true)),
+            kept => _ = self.at_state(number, |state| x_trace.settle(&mut state.baggage, &step, kept)),
+        }
     }
 
     /// An event of level ERROR happens in the current flow, or else in this one.
