@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer::baggage::Flows;
+use astracer::baggage::{self, Flows};
 use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
@@ -28,6 +28,8 @@ use opentelemetry_sdk::trace::{
 };
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::load::TENANT;
 
 /// Shows something even if the example runs for seconds: in each window of ten seconds it keeps the
 /// first call of each root, few of the next ones, and then one in a thousand.
@@ -105,6 +107,26 @@ pub enum Export {
     Otlp(String),
     /// Zipkin's JSON over HTTP.
     Zipkin(String),
+}
+
+/// The applications of baggage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Applications {
+    /// Sums by tenant, and X-Trace's events in kept traces.
+    All,
+    /// None of them.
+    None,
+}
+
+impl Applications {
+    /// Flows on which these applications work.
+    pub fn flows(self) -> Flows {
+        let none = baggage::Applications::new(&baggage::Registry::default());
+        Flows::new(match self {
+            Applications::All => none.with_tenants(TENANT).with_x_trace(),
+            Applications::None => none,
+        })
+    }
 }
 
 /// The subscriber to install.
@@ -223,7 +245,7 @@ impl Options {
     /// If the exporter, the parameters file or an `OTEL_*` variable is not valid, or a subscriber
     /// is installed already.
     pub fn start(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
-        self.start_ours_or_stock(service, None, None)
+        self.start_with(service, None, None)
     }
 
     /// As [`start`](Self::start). Spans have this member of the caller's baggage as an attribute,
@@ -237,7 +259,7 @@ impl Options {
         service: &'static str,
         member: Option<&'static str>,
     ) -> Result<Running, Box<dyn Error>> {
-        self.start_ours_or_stock(service, member, member.map(|_| Flows::default()))
+        self.start_with(service, member, member.map(|_| Flows::default()))
     }
 
     /// As [`start`](Self::start). Baggage follows each request.
@@ -246,10 +268,15 @@ impl Options {
     ///
     /// As [`start`](Self::start).
     pub fn start_following(&self, service: &'static str, flows: Flows) -> Result<Running, Box<dyn Error>> {
-        self.start_ours_or_stock(service, None, Some(flows))
+        self.start_with(service, None, Some(flows))
     }
 
-    fn start_ours_or_stock(
+    /// As [`start_by`](Self::start_by), with flows of one's own or without any.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(
         &self,
         service: &'static str,
         member: Option<&'static str>,

@@ -32,7 +32,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use astracer_examples::load::{Load, ORDERS, TENANT};
-use astracer_examples::{ending, json_log, shop, telemetry};
+use astracer_examples::telemetry::{self, Applications};
+use astracer_examples::{chain, ending, json_log, shop};
 use clap::Parser;
 use tokio::net::TcpListener;
 
@@ -67,6 +68,10 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: u32,
 
+    /// Applications of baggage: all (sums by tenant, and X-Trace's events in kept traces) or none.
+    #[arg(long, value_enum, default_value = "none")]
+    applications: Applications,
+
     /// Send `baggage: tenant.id=..` for this many tenants, and count requests by route and tenant.
     #[arg(long, value_name = "N", default_value_t = 0)]
     tenants: u32,
@@ -95,7 +100,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let by_tenant = args.tenants > 0;
-    let running = args.tracing.start_by("shop", by_tenant.then_some(TENANT))?;
+    let follows = by_tenant || args.applications == Applications::All;
+    let flows = args.applications.flows();
+    let running =
+        args.tracing.start_with("shop", by_tenant.then_some(TENANT), follows.then(|| flows.clone()))?;
     if let Some(address) = running.live() {
         println!("live counts: http://{address}/");
     }
@@ -124,5 +132,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{}", running.stop()?);
+    if args.applications == Applications::All {
+        println!("{}", chain::summary(&flows));
+    }
     Ok(())
 }

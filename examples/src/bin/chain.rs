@@ -42,9 +42,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 
-use astracer::baggage::{self, Flows, Registry};
-use astracer_examples::load::{TENANT, answer};
-use astracer_examples::telemetry::{self, Export};
+use astracer_examples::load::answer;
+use astracer_examples::telemetry::{self, Applications, Export};
 use astracer_examples::{chain, ending};
 use clap::{Parser, ValueEnum};
 use tokio::net::TcpListener;
@@ -88,22 +87,6 @@ struct Args {
     /// The id of the first order.
     #[arg(long, value_name = "ID", default_value_t = 1, conflicts_with = "service")]
     first: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Applications {
-    All,
-    None,
-}
-
-impl Applications {
-    fn flows(self) -> Flows {
-        let none = baggage::Applications::new(&Registry::default());
-        Flows::new(match self {
-            Applications::All => none.with_tenants(TENANT).with_x_trace(),
-            Applications::None => none,
-        })
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
