@@ -524,6 +524,7 @@ impl Inner {
         let is_current = current::push(Current::new((self.owner, number), id, key, since));
         if !is_current {
             Counts::add(&self.counts.refused);
+            current::restart(since);
         }
         is_current
     }

@@ -30,6 +30,14 @@ impl Inner {
         }
     }
 
+    /// Adds the time up to now of the flow that is current, which goes on.
+    pub(super) fn go_on(&self) {
+        if let Some(now) = self.ticks().filter(|_| current::get().owner == self.owner) {
+            self.use_thread(current::get(), now);
+            current::restart(now);
+        }
+    }
+
     fn ticks(&self) -> Option<u64> {
         self.applications.tenants()?;
         self.clock.get().map(|clock| clock.ticks())
@@ -75,6 +83,8 @@ impl Inner {
         }
         let Some(tenants) = self.applications.tenants() else { return };
         let now = u64::try_from(root.now().as_nanos()).unwrap_or(u64::MAX);
+        // The root may end while a wrapper keeps its flow on this thread.
+        self.go_on();
         let mut state = slot.state();
         let Some((_, began)) = state.account.root.take_if(|(key, _)| *key == root.key()) else { return };
         let (wall, on_thread) = (now.saturating_sub(began), slot.take_busy());

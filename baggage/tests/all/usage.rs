@@ -1,10 +1,12 @@
 //! Sums by tenant, and X-Trace's events of kept traces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_baggage::{Applications, BranchExt as _, Flows, Packed, Registry, TenantRow, branch_fn, flow};
+use astracer_baggage::{
+    Applications, BranchExt as _, Flow, Flows, Packed, Registry, TenantRow, branch_fn, flow,
+};
 use astracer_sdk::{Builder, DroppedSpans, SpanLimits, Start};
 use astracer_testing::{World, world};
 use opentelemetry::baggage::BaggageExt as _;
@@ -75,6 +77,26 @@ fn times_are_of_all_branches_whatever_is_kept() {
         assert_eq!((row.calls, row.errors, millis(&row)), (1, 0, [19, 9, 13]), "{sampler}");
         assert_eq!(service.flows.tenants().rows.len(), 1);
     }
+}
+
+/// A request runs in a caller's flow, on a thread that stays in that flow after its root's end.
+#[test]
+fn times_are_those_of_the_flow_also_in_a_wrapper() {
+    let service = sampling("never");
+    let headers = HashMap::from([("astracer-return".to_owned(), "64".to_owned())]);
+    service.world.inside(|| {
+        let flow = Flow::extract(&service.flows, &headers).unwrap();
+        flow.run(|| {
+            let root = info_span!("request");
+            root.in_scope(|| service.work(2));
+            service.work(1);
+            drop(root);
+            service.work(4);
+        });
+    });
+    // The flow has used the thread for longer than the root was open.
+    let row = service.row("(none)", "request");
+    assert_eq!((row.calls, millis(&row)), (1, [3, 7, 0]));
 }
 
 /// An error on the root, below it, in a branch, or by a panic fails the request once. Warnings, and
