@@ -46,7 +46,7 @@ pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<
     interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs::Options::default(), stop))
 }
 
-/// As [`load_keeping`], for commands that read logs too.
+/// As [`load_keeping`], for commands that read logs too. The recording may have logs alone.
 pub(crate) fn load_with_logs(
     args: &Source,
     keep: Keep,
@@ -83,7 +83,8 @@ fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Resul
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    let input = input(args, files, &recording, &folding, recording.trace_count() == 0)?;
+    let is_empty = recording.trace_count() == 0 && recording.logs().len() == 0;
+    let input = input(args, files, &recording, &folding, is_empty)?;
     Ok(Loaded { recording, input })
 }
 

@@ -13,6 +13,8 @@ mod causality;
 mod closed;
 #[path = "cli/compare.rs"]
 mod compare;
+#[path = "cli/compare_logs.rs"]
+mod compare_logs;
 #[path = "cli/convert.rs"]
 mod convert;
 #[cfg(unix)]

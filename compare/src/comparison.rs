@@ -26,6 +26,8 @@ use super::{placebos, student, tails};
 pub struct Options {
     /// The paper's test: all types of requests together, and the sum of |t| as the rank.
     pub paper: bool,
+    /// The plural of an instance's name: "traces".
+    pub noun: &'static str,
     /// The metric's name and unit: "duration of the root, ms".
     pub metric: String,
     /// True if the classes are parts of the same recordings, so that further runs cannot confirm.
@@ -48,6 +50,9 @@ pub struct Options {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Comparison {
+    /// The plural of an instance's name: "traces".
+    #[serde(rename = "of")]
+    pub noun: &'static str,
     /// The number of good and bad instances.
     pub instances: [u64; 2],
     /// The median length of all runs, ms.
@@ -274,6 +279,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     let details = options.details.then(|| Details::new(compared, &columns));
     let count = |class| heads.iter().filter(|head| head.class == class).count() as u64;
     Some(Comparison {
+        noun: options.noun,
         instances: [count(Class::Good), count(Class::Bad)],
         median_length_ms: sample.median_length,
         weights,

@@ -189,6 +189,7 @@ mod tests {
         let mut file = InstancesFile::default();
         file.read(text.as_bytes(), 0).expect("instances");
         let options = Options {
+            noun: "instances",
             paper: false,
             metric: "metric P".to_owned(),
             is_split: false,

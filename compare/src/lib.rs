@@ -7,7 +7,7 @@
 //! is compared between the classes by Welch's t-test.
 //!
 //! ```text
-//! recording, instances file -> Instances -> Sample (features of all instances) -> Sums, tests -> Ranked
+//! traces, logs, instances file -> Instances -> Sample (features of all instances) -> Sums, tests -> Ranked
 //! ```
 //!
 //! [instance]: instances::Head
@@ -19,6 +19,7 @@ pub mod details;
 pub mod features;
 pub mod file;
 pub mod instances;
+pub mod logs;
 pub mod mix;
 pub mod moments;
 pub mod network;
@@ -28,8 +29,10 @@ mod presence;
 pub mod ranking;
 pub mod runs;
 pub mod sample;
+pub mod singles;
 pub mod student;
 pub mod tails;
+mod templates;
 pub mod traces;
 pub mod typed;
 pub mod welch;

@@ -16,7 +16,7 @@
 //! Times are ms since the root's start. In the paper the root provides the metric and is no
 //! variable; here it is one like others, but for its start.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use astracer_model::Format;
@@ -29,6 +29,7 @@ use astracer_samplers::KeyRule;
 
 use super::features::Kind;
 use super::instances::{Class, Head, Observed, Source, Variables};
+use super::templates::Templates;
 use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::weight;
 
@@ -95,6 +96,7 @@ pub struct Traces<'r> {
     shared: HashSet<String>,
     /// The attributes that are variables: (service, key). Of some only these values.
     few: Named,
+    templates: Templates,
 }
 
 /// Attributes by service and key; `None` stands for all values.
@@ -112,9 +114,11 @@ impl<'r> Traces<'r> {
             types: Vec::new(),
             shared: shared_services(&chosen),
             few: HashMap::new(),
+            templates: Templates::default(),
             chosen,
         };
         if !method.paper {
+            all.templates = Templates::new(recordings(&all.chosen));
             all.few = all.attributes(pulse)?;
         }
         let names: Vec<String> = all.type_names();
@@ -280,12 +284,14 @@ impl Traces<'_> {
         for log in one.trace.logs() {
             let Some(time) = log.time() else { continue };
             let service = log.span().map_or_else(|| log.service().to_owned(), |span| self.service(span));
-            writer.event(&labelled(&service, log.event()), time);
+            let event = self.templates.name(log.event());
+            writer.event(&labelled(&service, event), time);
             if self.method.paper {
                 continue;
             }
             for &(name, value) in log.values() {
-                writer.state(&labelled(&service, one.recording.log_names().name(name)), time, value);
+                let number = &one.recording.log_names().name(name)[log.event().len()..];
+                writer.state(&labelled(&service, &format!("{event}{number}")), time, value);
             }
         }
     }
@@ -356,6 +362,12 @@ impl Writer<'_> {
             self.observed.states.push((variable, time, value));
         }
     }
+}
+
+/// The recordings of these traces, each once.
+fn recordings<'r>(chosen: &[Chosen<'r>]) -> impl Iterator<Item = &'r Recording> {
+    let by_run: BTreeMap<u32, &'r Recording> = chosen.iter().map(|one| (one.run, one.recording)).collect();
+    by_run.into_values()
 }
 
 /// The most frequent of these values; `None` if none is frequent.

@@ -16,7 +16,7 @@ pub fn classes(comparison: &Comparison) -> String {
             ", each counted once: the weights of some are unknown or 0, so this is about what was kept"
         }
     };
-    format!("{good} good and {bad} bad traces{weights}")
+    format!("{good} good and {bad} bad {}{weights}", comparison.noun)
 }
 
 /// The metric in both classes, and its difference.
@@ -46,7 +46,7 @@ pub fn placebos(comparison: &Comparison, length_ns: u64) -> Option<String> {
     let placebos = comparison.placebos.as_ref()?;
     let length = format!("{} s", measure(length_ns as f64 / 1e9));
     Some(match placebos.windows.len() {
-        0 => format!("no placebo: no other stretch of {length} has good traces"),
+        0 => format!("no placebo: no other stretch of {length} has good {}", comparison.noun),
         all => format!(
             "placebos: {} of {} good stretches of {length} in its place differ, too",
             count(placebos.significant as u64),
@@ -110,10 +110,11 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
 
 fn nothing_tested(comparison: &Comparison) -> String {
     let least = comparison.instances.into_iter().min().unwrap_or(0);
+    let noun = comparison.noun;
     if least < PRESENCE_MIN {
         let [good, bad] = comparison.instances.map(count);
         return format!(
-            "nothing was tested: a test needs {PRESENCE_MIN} traces of each class, and {good} are good and {bad} bad"
+            "nothing was tested: a test needs {PRESENCE_MIN} {noun} of each class, and {good} are good and {bad} bad"
         );
     }
     if least >= VALUES_MIN {
@@ -124,7 +125,7 @@ fn nothing_tested(comparison: &Comparison) -> String {
     let [good, bad] = comparison.instances.map(count);
     format!(
         "nothing was tested: times and counts need {VALUES_MIN} values of each class within a type of request, and \
-         {good} traces are good and {bad} bad; no event is in some of them only"
+         {good} {noun} are good and {bad} bad; no event is in some of them only"
     )
 }
 
@@ -133,7 +134,8 @@ fn too_few(comparison: &Comparison) -> String {
     let [good, bad] = comparison.instances.map(count);
     format!(
         "only presence was tested: times and counts need {VALUES_MIN} values of each class within a type of \
-         request, and {good} traces are good and {bad} bad"
+         request, and {good} {} are good and {bad} bad",
+        comparison.noun
     )
 }
 

@@ -59,8 +59,13 @@ pub fn is_position(name: &str) -> bool {
 }
 
 /// Appends the name of a record's event to `name`, without the service, and calls `number` with
-/// each number that the record states.
-pub fn event(log: &LogRecord<'_>, name: &mut String, mut number: impl FnMut(NumberName<'_>, f64)) {
+/// each number that the record states. Returns the place in `name` of the folded message, if that
+/// names the event.
+pub fn event(
+    log: &LogRecord<'_>,
+    name: &mut String,
+    mut number: impl FnMut(NumberName<'_>, f64),
+) -> Option<usize> {
     name.push_str("log ");
     let has_place = log.code.line > 0;
     let logger = match &*log.logger {
@@ -76,13 +81,19 @@ pub fn event(log: &LogRecord<'_>, name: &mut String, mut number: impl FnMut(Numb
             number(NumberName::Position(position), value);
         }
     });
+    let mut message_at = None;
     if has_place {
         let _ = write!(name, "#{}", log.code.line);
     } else {
         if !logger.is_empty() {
             name.push(' ');
         }
-        name.push_str(if log.event_name.is_empty() { &folded } else { &log.event_name });
+        if log.event_name.is_empty() {
+            message_at = Some(name.len());
+            name.push_str(&folded);
+        } else {
+            name.push_str(&log.event_name);
+        }
     }
     let members = if let Value::Map(members) = &log.body { &members[..] } else { &[] };
     for Attribute { key, value } in members.iter().chain(&log.attributes) {
@@ -95,6 +106,7 @@ pub fn event(log: &LogRecord<'_>, name: &mut String, mut number: impl FnMut(Numb
             number(NumberName::Key(key), value);
         }
     }
+    message_at
 }
 
 /// The first line of a record's message.

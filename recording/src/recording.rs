@@ -20,6 +20,7 @@ mod documents;
 mod intake;
 mod join;
 mod labels;
+mod log_groups;
 mod logs;
 mod mentions;
 mod nodes;
@@ -41,6 +42,7 @@ use origins::Origins;
 use points::Points;
 
 pub use intake::{Intake, Keep, Skipped};
+pub use log_groups::GroupLogs;
 pub use logs::{LogView, Stated};
 pub use mentions::each_id;
 pub use origins::Origin;

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use astracer_compare::comparison::{self, Comparison};
-use astracer_compare::instances::{Class, Source as _};
+use astracer_compare::file::InstancesFile;
+use astracer_compare::instances::{Class, Head, Source};
 use astracer_compare::network::{self, attention::Focus};
+use astracer_compare::singles::{Explained, Sides, sides};
 use astracer_compare::traces::{Method, Traces};
+use astracer_critical_path::lanes::Lanes;
 use astracer_recording::stop::Pulse;
 use astracer_samplers::KeyRule;
 use astracer_tuner::Stop;
@@ -15,18 +18,21 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::Input;
 use crate::output;
-use crate::outputs::Outputs;
+use crate::outputs::{Output, Outputs};
 use crate::source::{LogReading, Naming, Reading, check_inputs};
 use crate::values;
 
 mod classes;
 mod instances;
 mod limits;
+mod logs;
 mod page;
 mod render;
+mod rule;
+mod singles;
 mod when;
 
-use classes::Classes;
+use classes::{Classes, Run};
 use limits::{Least, Step};
 
 const EXAMPLES: &str = "\
@@ -36,6 +42,9 @@ Examples:
   astracer compare day/ --bad-time 2026-11-27T10:05:00Z+180s --near 20m
   astracer compare day/ --bad-slowest 1%             what slow traces have
   astracer compare day/ --bad-where version=2 --root 'GET /cart'
+  astracer compare good.log bad.log                  logs alone, in stretches of time
+  astracer compare hdfs.log --instance '/blk_-?[0-9]+/' --bad-ids failed.txt
+  astracer compare day/ --explain 4bf92f3577b34da6a3ce929d0e0e4736
   astracer compare runs.instances.jsonl.gz --paper   DISTALYZER's own test
   astracer compare --good a/ --good b/ --bad new/ --fail-on confirmed
 
@@ -64,6 +73,17 @@ pub(crate) struct Compare {
 
     #[command(flatten)]
     classes: Classes,
+
+    /// Show how this trace differs from the others of its root's type, instead of two classes.
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["good", "fail_on", "html", "paper"], group = "split",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    explain: Option<String>,
+
+    /// Compare logs alone, of which one instance is: file, time:LENGTH (a stretch of time), the
+    /// records with one value of an ATTRIBUTE, or those in which /REGEX/ matches the same text
+    /// [default without traces: files, or stretches of time].
+    #[arg(long, value_name = "RULE", value_parser = rule::rule)]
+    instance: Option<rule::Rule>,
 
     #[command(flatten)]
     reading: Reading,
@@ -150,25 +170,26 @@ enum FailOn {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct Report<'a, T> {
     inputs: &'a [Input],
     /// Lines of files of instances that are not JSON.
     unreadable_lines: u64,
     #[serde(flatten)]
-    comparison: &'a Comparison,
+    result: &'a T,
 }
 
 pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
     let all: Vec<&PathBuf> = args.paths.iter().chain(&args.good).chain(&args.bad).collect();
     check_inputs(all.iter().copied())?;
     args.naming.check()?;
-    args.classes.check(!args.good.is_empty(), args.paths.len())?;
+    args.classes.check(!args.good.is_empty(), args.paths.len(), args.explain.is_some())?;
     let html =
         args.html.as_ref().map(|file| Outputs::new(all.iter().copied()).file("--html", file)).transpose()?;
     let tail = args.weight_step.map(|step| step.of(&args.metric)).transpose()?;
     let file = instances::read(&all, stop)?;
     let options = comparison::Options {
         paper: args.paper,
+        noun: if file.is_some() { "instances" } else { "traces" },
         metric: limits::metric_name(&args.metric, file.is_some()),
         is_split: args.classes.splits(),
         variables_max: args.variables_max as usize,
@@ -183,6 +204,87 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
             ..network::Options::default()
         }),
     };
+    let mut pulse = stop.pulse();
+    let found = match &file {
+        Some(file) => of_file(args, file, &all, &options, &mut pulse)?,
+        None => {
+            let loaded = classes::load(args, stop)?;
+            let found = match logs::are_compared(args, &loaded)? {
+                true => of_logs(args, &loaded, options, &mut pulse)?,
+                false => of_traces(args, &loaded, &options, &mut pulse)?,
+            };
+            Found { inputs: loaded.into_iter().map(|one| one.loaded.input).collect(), ..found }
+        }
+    };
+    match &found.answer {
+        Answer::Comparison(comparison) => print(args, html.as_ref(), comparison, &found),
+        Answer::Sides(sides) => singles::print_sides(args, sides, &found),
+        Answer::Explained(explained) => singles::print_explained(args, explained, &found),
+    }
+}
+
+/// The result, and the parts that are printed with it.
+struct Found {
+    answer: Answer,
+    inputs: Vec<Input>,
+    /// The typical good and bad trace.
+    lanes: Option<[Lanes; 2]>,
+    /// Further lines of the screen.
+    notes: String,
+    unreadable_lines: u64,
+}
+
+enum Answer {
+    Comparison(Box<Comparison>),
+    /// Two single instances.
+    Sides(Sides),
+    /// One instance among others.
+    Explained(Explained),
+}
+
+impl Found {
+    fn new(answer: Answer) -> Self {
+        Found { answer, inputs: Vec::new(), lanes: None, notes: String::new(), unreadable_lines: 0 }
+    }
+}
+
+fn of_file(
+    args: &Compare,
+    file: &InstancesFile,
+    paths: &[&PathBuf],
+    options: &comparison::Options,
+    pulse: &mut Pulse<'_>,
+) -> Result<Found, Failure> {
+    if args.classes.is_given() || !args.good.is_empty() || args.instance.is_some() {
+        return Err(Failure::Usage(
+            "files of instances state their instances and classes (cls); give them alone, without --good, --bad, \
+             --bad-... or --instance"
+                .into(),
+        ));
+    }
+    let (unreadable_lines, notes) = instances::unreadable(file, paths);
+    Ok(Found { notes, unreadable_lines, ..Found::new(answer(args, file, options, pulse)?) })
+}
+
+fn of_logs(
+    args: &Compare,
+    loaded: &[Run],
+    options: comparison::Options,
+    pulse: &mut Pulse<'_>,
+) -> Result<Found, Failure> {
+    let runs = logs::runs(loaded);
+    let logs::Chosen { logs, noun, metric, notes } = logs::choose(args, loaded, &runs, pulse)?;
+    let options = comparison::Options { noun, metric: metric.to_owned(), ..options };
+    let notes = notes.into_iter().map(|line| line + "\n").collect();
+    Ok(Found { notes, ..Found::new(answer(args, &logs, &options, pulse)?) })
+}
+
+fn of_traces(
+    args: &Compare,
+    loaded: &[Run],
+    options: &comparison::Options,
+    pulse: &mut Pulse<'_>,
+) -> Result<Found, Failure> {
     let method = Method {
         metric: args.metric.clone(),
         key: args.key.clone(),
@@ -190,29 +292,43 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         ignore: args.ignore.clone(),
         is_duration_chosen: args.classes.is_by_duration(),
     };
-    let mut pulse = stop.pulse();
-    let unreadable = file.as_ref().map_or((0, String::new()), |file| instances::unreadable(file, &all));
-    let (inputs, mut comparison, lanes) = if let Some(file) = file {
-        if args.classes.is_given() || !args.good.is_empty() {
-            return Err(Failure::Usage(
-                "files of instances state their classes (cls); give them alone, without --good, --bad or --bad-..."
-                    .into(),
-            ));
-        }
-        check_counts(file.heads().iter().map(|head| head.class))?;
-        (Vec::new(), compare(&file, &options, &mut pulse)?, None)
-    } else {
-        let loaded = classes::load(args, stop)?;
-        let chosen = classes::choose(args, &loaded)?;
-        check_counts(chosen.iter().map(|one| one.class))?;
-        let traces = Traces::new(chosen, &method, &mut pulse).ok_or(Failure::Interrupted)?;
-        let comparison = compare(&traces, &options, &mut pulse)?;
-        let lanes = page::lanes(&traces, &comparison);
-        drop(traces);
-        (loaded.into_iter().map(|one| one.loaded.input).collect(), comparison, lanes)
+    let traces = Traces::new(classes::choose(args, loaded)?, &method, pulse).ok_or(Failure::Interrupted)?;
+    let answer = answer(args, &traces, options, pulse)?;
+    let lanes = match &answer {
+        Answer::Comparison(comparison) => page::lanes(&traces, comparison),
+        Answer::Sides(_) | Answer::Explained(_) => None,
     };
-    let written = match &html {
-        Some(file) => page::write(args, file, &inputs, &comparison, lanes.as_ref()),
+    Ok(Found { lanes, ..Found::new(answer) })
+}
+
+/// Compares the classes of a source, its only two instances, or one instance with the others.
+fn answer(
+    args: &Compare,
+    source: &impl Source,
+    options: &comparison::Options,
+    pulse: &mut Pulse<'_>,
+) -> Result<Answer, Failure> {
+    if let Some(id) = &args.explain {
+        let explained = singles::explain(id, source, options, pulse)?;
+        return Ok(Answer::Explained(explained));
+    }
+    if let Some(sides) = sides(source, &options.metric, options.variables_max) {
+        singles::check(args, options.noun)?;
+        return Ok(Answer::Sides(sides));
+    }
+    check_counts(source.heads(), options.noun)?;
+    let comparison = comparison::compare(source, options, pulse).ok_or(Failure::Interrupted)?;
+    Ok(Answer::Comparison(Box::new(comparison)))
+}
+
+fn print(
+    args: &Compare,
+    html: Option<&Output>,
+    comparison: &Comparison,
+    found: &Found,
+) -> Result<(), Failure> {
+    let written = match html {
+        Some(file) => page::write(args, file, &found.inputs, comparison, found.lanes.as_ref()),
         None => Ok(String::new()),
     };
     // Print the result before a failed file ends the command, because it is worth more.
@@ -220,29 +336,22 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         Ok(written) => (written, Ok(())),
         Err(failure) => (String::new(), Err(failure)),
     };
-    check_metric(&comparison)?;
-    let failed = args.fail_on.map_or(Ok(()), |on| limits::verdict(on, args.at_least.as_ref(), &comparison));
+    check_metric(comparison)?;
+    let failed = args.fail_on.map_or(Ok(()), |on| limits::verdict(on, args.at_least.as_ref(), comparison));
     if args.json {
+        let mut comparison = comparison.clone();
         if let Some(top) = args.top.filter(|&top| top > 0) {
             comparison.ranked.truncate(top);
         }
         let printed = output::print_json(&Report {
-            inputs: &inputs,
-            unreadable_lines: unreadable.0,
-            comparison: &comparison,
+            inputs: &found.inputs,
+            unreadable_lines: found.unreadable_lines,
+            result: &comparison,
         });
         return Failure::after(printed, late.and(failed));
     }
-    let text = render::screen(args, &inputs, &comparison) + &unreadable.1 + &written;
+    let text = render::screen(args, &found.inputs, comparison) + &found.notes + &written;
     Failure::after(output::report(&text), late.and(failed))
-}
-
-fn compare(
-    source: &impl astracer_compare::instances::Source,
-    options: &comparison::Options,
-    pulse: &mut Pulse<'_>,
-) -> Result<Comparison, Failure> {
-    comparison::compare(source, options, pulse).ok_or(Failure::Interrupted)
 }
 
 /// Refuses a metric that a class does not have.
@@ -258,13 +367,14 @@ fn check_metric(comparison: &Comparison) -> Result<(), Failure> {
 }
 
 /// Refuses a class without two instances.
-fn check_counts(classes: impl Iterator<Item = Class> + Clone) -> Result<(), Failure> {
+fn check_counts(heads: &[Head], noun: &str) -> Result<(), Failure> {
+    let of = |class| heads.iter().filter(|head| head.class == class).count() as u64;
     for (class, name) in [(Class::Good, "good"), (Class::Bad, "bad")] {
-        let count = classes.clone().filter(|&own| own == class).count();
-        if count < 2 {
+        if of(class) < 2 {
             return Err(Failure::Job(format!(
-                "{} in the {name} class; a comparison needs two in each: widen the class, or read more recordings",
-                output::plural(count as u64, "trace"),
+                "{} {noun} in the {name} class; a comparison needs two in each, or one in each to put them side by \
+                 side: widen the class, or read more recordings",
+                output::count(of(class)),
             )));
         }
     }

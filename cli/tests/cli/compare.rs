@@ -57,12 +57,12 @@ fn traces<'a>(count: usize, of: impl Fn(usize) -> Trace<'a>) -> Vec<Trace<'a>> {
     (0..count).map(of).collect()
 }
 
-fn comparison(args: &[&str]) -> Value {
+pub(crate) fn comparison(args: &[&str]) -> Value {
     serde_json::from_str(&success(&run(&[&["compare"], args, &["--json"]].concat()))).expect("JSON")
 }
 
 /// The first row: variable, feature and both means.
-fn first(comparison: &Value) -> (&str, &str, f64, f64) {
+pub(crate) fn first(comparison: &Value) -> (&str, &str, f64, f64) {
     let row = &comparison["ranked"][0];
     let text = |name: &str| row[name].as_str().unwrap_or_default();
     let mean = |at: usize| row["means"][at].as_f64().unwrap_or(f64::NAN);
@@ -161,4 +161,58 @@ fn too_few_traces_are_not_within_chance() {
     let of = |at: usize| Trace { calls: if at < 4 { &["SELECT", "lock"] } else { &["SELECT"] }, ..of(at) };
     let day = recording("compare-four", 0, &traces(60, of));
     assert_eq!(first(&comparison(&[day.path(), "--bad-above", "1s"])), ("cart lock", "Present", 0.0, 1.0));
+}
+
+/// One trace of each has no spread, so both are shown, and a build cannot fail by them.
+#[test]
+fn two_traces_are_put_side_by_side() {
+    let good = recording("compare-one-good", 0, &traces(1, |_| CALLED));
+    let bad = recording(
+        "compare-one-bad",
+        1,
+        &traces(1, |_| Trace { ms: 30, calls: &["SELECT", "SELECT", "lock"], ..CALLED }),
+    );
+    let found = comparison(&[good.path(), bad.path()]);
+    // The first trace of a recording takes a millisecond more.
+    assert_eq!(found["values"], json!([11.0, 31.0]));
+    let rows: Vec<_> = found["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| json!([row["variable"], row["values"]]))
+        .collect();
+    let want = [
+        json!(["cart lock", [0.0, 1.0]]),
+        json!(["cart SELECT", [1.0, 2.0]]),
+        json!(["cart GET /cart ms", [11.0, 31.0]]),
+        json!(["cart GET /cart own ms", [10.0, 28.0]]),
+        json!(["cart SELECT ms", [1.0, 2.0]]),
+    ];
+    assert_eq!(rows, want);
+    let shown = success(&run(&["compare", good.path(), bad.path()]));
+    assert!(shown.contains("side by side") && shown.contains("nothing was tested"), "{shown}");
+    let failed = run(&["compare", good.path(), bad.path(), "--fail-on", "significant"]);
+    assert_eq!(failed.status.code(), Some(1));
+}
+
+/// The seventh of 60 traces alone takes a lock and 90 ms.
+#[test]
+fn a_trace_is_explained_by_the_others_of_its_type() {
+    let of = |at: usize| match at {
+        7 => Trace { ms: 90, calls: &["SELECT", "lock"], ..CALLED },
+        _ => CALLED,
+    };
+    let day = recording("compare-explain", 0, &traces(60, of));
+    let found = comparison(&[day.path(), "--explain", "8"]);
+    assert_eq!(
+        (&found["others"], &found["value"], &found["percentile"]),
+        (&json!(59), &json!(90.0), &json!(1.0))
+    );
+    let rows: Vec<_> =
+        found["rows"].as_array().expect("rows").iter().map(|row| row["variable"].as_str()).collect();
+    // 90 ms against a median of 12 ms, of which 88 against 11 are its own.
+    assert_eq!(rows, [Some("cart lock"), Some("cart GET /cart ms"), Some("cart GET /cart own ms")]);
+    let shown = success(&run(&["compare", day.path(), "--explain", "8"]));
+    assert!(shown.contains("among 59 others of cart GET /cart"), "{shown}");
+    assert_eq!(run(&["compare", day.path(), "--explain", "999"]).status.code(), Some(1));
 }

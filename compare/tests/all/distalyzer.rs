@@ -30,6 +30,7 @@ fn instances(text: &str) -> InstancesFile {
 fn compared(text: &str, paper: bool) -> Comparison {
     let networks = paper.then(Default::default);
     let options = Options {
+        noun: "instances",
         paper,
         metric: "metric P".to_owned(),
         is_split: false,

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 fn options(paper: bool) -> Options {
     Options {
+        noun: "instances",
         paper,
         metric: "metric P".to_owned(),
         is_split: false,

@@ -45,6 +45,7 @@ fn read(data: &[u8]) -> Option<InstancesFile> {
 
 fn compared(instances: &InstancesFile, paper: bool) -> Comparison {
     let options = Options {
+        noun: "instances",
         paper,
         metric: "metric P".to_owned(),
         is_split: false,

@@ -10,6 +10,7 @@ use rapidhash::fast::RandomState;
 
 use super::documents::Documents;
 use super::labels::Labels;
+use super::log_groups::GroupLogs;
 use super::points::{KeepPoints, NO_FIELDS, Points};
 use super::values::write_value;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content, x_trace};
@@ -48,6 +49,8 @@ pub struct Keep {
     /// Keep log records with their texts, threads and origins, joined to traces and spans. Files of
     /// logs are skipped unless this or `logs` is set.
     pub records: bool,
+    /// Keep the groups that log records belong to, such as requests.
+    pub log_groups: Option<GroupLogs>,
     /// Keep the hosts and processes of spans.
     pub origins: bool,
     /// Keep the fields and events that a query asks about.
@@ -106,7 +109,7 @@ impl<'c> Intake<'c> {
         let labels = Labels::new(&keep.labels, &keep.own_labels);
         let points = keep.points.as_ref().map(Points::new).unwrap_or_default();
         let mut recording = Recording { labels, points, ..Recording::default() };
-        recording.logs.keep(keep.logs, keep.records);
+        recording.logs.keep(keep.logs, keep.records, keep.log_groups.clone());
         Self {
             keep,
             rename: None,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
+use super::log_groups::{GroupLogs, Groups};
 use super::mentions::Mentions;
 use super::numbers::Numbers;
 use super::origins::Origins;
@@ -44,6 +45,8 @@ pub(super) struct LogRow {
     line: u32,
     byte: u64,
     pub(super) severity: Severity,
+    /// True if the record states no service, so that it has the name of its file.
+    is_named_by_file: bool,
 }
 
 /// The log records of a recording; empty unless [`super::Keep::logs`] is set.
@@ -60,6 +63,10 @@ pub(super) struct Logs {
     values: Vec<(Symbol, f64)>,
     /// The least of the messages of each event, for people.
     examples: Vec<Box<str>>,
+    /// The place of the folded message in the name of each event; `NONE` if another thing names it.
+    message_places: Vec<u32>,
+    /// The groups of each row; empty unless [`super::Keep::log_groups`] is set.
+    groups: Groups,
     files: Vec<(Arc<str>, Option<LogFormat>)>,
     /// The format of the current file.
     format: Option<LogFormat>,
@@ -68,6 +75,7 @@ pub(super) struct Logs {
     text: String,
     /// Whether events with their numbers are kept, and whether records are.
     keeps: (bool, bool),
+    grouping: Option<GroupLogs>,
     /// The texts of all records, and the further parts of each row; empty unless records are kept.
     texts: Vec<u8>,
     details: Vec<Detail>,
@@ -101,9 +109,11 @@ struct Detail {
 }
 
 impl Logs {
-    /// Sets whether events and their numbers, and whether records are kept.
-    pub(super) fn keep(&mut self, events: bool, records: bool) {
+    /// Sets whether events and their numbers, and whether records are kept, and the groups of
+    /// records.
+    pub(super) fn keep(&mut self, events: bool, records: bool, grouping: Option<GroupLogs>) {
         self.keeps = (events, records);
+        self.grouping = grouping;
     }
 
     /// Announces that the next records are of this format.
@@ -137,8 +147,9 @@ impl Logs {
         let (names, values) = (&mut self.names, &mut self.values);
         // The numbers are named after the event is known.
         let mut numbers: Vec<(String, f64)> = Vec::new();
+        let mut message_at = None;
         if self.keeps.0 {
-            log_event::event(log, &mut text, |name, value| {
+            message_at = log_event::event(log, &mut text, |name, value| {
                 let mut suffix = String::new();
                 name.write(&mut suffix);
                 numbers.push((suffix, value));
@@ -147,6 +158,12 @@ impl Logs {
             text.push_str(log_name(log));
         }
         let event = names.intern(&text);
+        if let Some(at) = message_at {
+            if self.message_places.len() <= event.index() {
+                self.message_places.resize(event.index() + 1, NONE);
+            }
+            self.message_places[event.index()] = at as u32;
+        }
         let event_bytes = text.len();
         for (suffix, value) in numbers {
             text.truncate(event_bytes);
@@ -179,6 +196,10 @@ impl Logs {
             });
             self.texts.extend_from_slice(text.as_bytes());
         }
+        if let Some(GroupLogs(groups_of)) = &self.grouping {
+            let text = String::from_utf8_lossy(record.bytes);
+            self.groups.add(|found| groups_of(log, &text, found));
+        }
         self.rows.push(LogRow {
             time: log.when().map_or(NO_TIME, |time| time.0),
             first_value: first_value as u64,
@@ -191,6 +212,7 @@ impl Logs {
             line: u32::try_from(record.place.line).unwrap_or(u32::MAX),
             byte: record.place.byte,
             severity: log.severity,
+            is_named_by_file: false,
         });
         let ids = (log.trace_id, log.span_id);
         self.mentions.add(record.bytes, ids);
@@ -255,6 +277,7 @@ pub(super) fn join(recording: &mut Recording, pulse: &mut Pulse<'_>) {
         true => Vec::new(),
         false => order.iter().map(|&index| logs.details[index as usize]).collect(),
     };
+    logs.groups.reorder(&order);
     let ids = std::mem::take(&mut logs.ids);
     let mentions = std::mem::take(&mut logs.mentions);
     number(logs);
@@ -286,6 +309,11 @@ fn number(logs: &mut Logs) {
         examples[renumbered(Symbol(event)).index()] = example;
     }
     logs.examples = examples;
+    let mut places = vec![NONE; logs.names.len()];
+    for (event, place) in (0u32..).zip(std::mem::take(&mut logs.message_places)) {
+        places[renumbered(Symbol(event)).index()] = place;
+    }
+    logs.message_places = places;
 }
 
 /// Finds the span of each row, whose trace is known: the one that it states, or else mentions.
@@ -344,6 +372,7 @@ fn name_services(recording: &mut Recording) {
             let services = &mut recording.services;
             row.service =
                 *stems[row.file as usize].get_or_insert_with(|| services.intern(stem(&sets::of(file).0)));
+            row.is_named_by_file = true;
         }
     }
 }
@@ -388,6 +417,22 @@ impl<'r> LogView<'r> {
     /// of the empty name; `None` without [`super::Keep::records`].
     pub fn stated_service(self) -> Option<Symbol> {
         self.detail().map(|detail| detail.service)
+    }
+
+    /// True if [`Self::service`] is the name of the record's file, since nothing states a service.
+    pub fn is_named_by_file(self) -> bool {
+        self.row.is_named_by_file
+    }
+
+    /// The groups of the record, as symbols of [`Recording::log_groups`]; none unless
+    /// [`super::Keep::log_groups`] is set.
+    pub fn groups(self) -> &'r [Symbol] {
+        self.recording.logs.groups.of(self.at)
+    }
+
+    /// The record's file.
+    pub fn file(self) -> &'r Arc<str> {
+        &self.recording.logs.files[self.row.file as usize].0
     }
 
     /// The severity.
@@ -519,6 +564,18 @@ impl Recording {
     /// The names of the records' events, and of the numbers that they state.
     pub fn log_names(&self) -> &Interner {
         &self.logs.names
+    }
+
+    /// The names of the groups of log records.
+    pub fn log_groups(&self) -> &Interner {
+        &self.logs.groups.names
+    }
+
+    /// The place of the folded message in the name of an event; `None` if its statement in the code
+    /// or its own name names it.
+    pub fn log_message_place(&self, event: Symbol) -> Option<usize> {
+        let place = self.logs.message_places.get(event.index()).copied();
+        place.filter(|&place| place != NONE).map(|place| place as usize)
     }
 
     /// The message of one record of this event; the least of all in byte order.

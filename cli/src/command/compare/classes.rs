@@ -17,6 +17,7 @@ use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 
 use super::Compare;
+use super::rule::Rule;
 use super::when::{self, Window};
 use crate::failure::Failure;
 use crate::load::{self, Loaded};
@@ -33,43 +34,43 @@ const IDS_BYTES_MAX: u64 = 256 << 20;
 pub(super) struct Classes {
     /// Traces whose root starts within this interval (UTC) are bad.
     #[arg(long, value_name = "TIME+DURATION", value_parser = when::window, group = "split")]
-    bad_time: Option<Window>,
+    pub(super) bad_time: Option<Window>,
 
     /// The slowest traces are bad: this share of all.
     #[arg(long, value_name = "SHARE", value_parser = values::part, group = "split")]
-    bad_slowest: Option<f64>,
+    pub(super) bad_slowest: Option<f64>,
 
     /// Traces whose root takes longer are bad.
     #[arg(long, value_name = "DURATION", value_parser = when::length, group = "split")]
-    bad_above: Option<u64>,
+    pub(super) bad_above: Option<u64>,
 
     /// Traces with an error in any span are bad.
     #[arg(long, group = "split")]
-    bad_errors: bool,
+    pub(super) bad_errors: bool,
 
     /// Traces with this attribute on any span or its resource are bad.
     #[arg(long, value_name = "KEY=VALUE", value_parser = when::attribute, group = "split")]
-    bad_where: Option<(String, String)>,
+    pub(super) bad_where: Option<(String, String)>,
 
     /// The traces listed in this file are bad, one id per line.
     #[arg(long, value_name = "FILE", group = "split")]
-    bad_ids: Option<PathBuf>,
+    pub(super) bad_ids: Option<PathBuf>,
 
     /// Only the traces listed in this file are good [default: all that are not bad].
     #[arg(long, value_name = "FILE", requires = "split")]
-    good_ids: Option<PathBuf>,
+    pub(super) good_ids: Option<PathBuf>,
 
     /// Only traces that start within this time of a bad one's start, or of --bad-time, are good.
     #[arg(long, value_name = "DURATION", value_parser = when::length)]
-    near: Option<u64>,
+    pub(super) near: Option<u64>,
 
     /// Only traces whose root span has this name (with ids folded, as tables show it).
     #[arg(long, value_name = "NAME")]
-    root: Option<String>,
+    pub(super) root: Option<String>,
 
     /// Only traces with this attribute on any span or its resource.
     #[arg(long, value_name = "KEY=VALUE", value_parser = when::attribute)]
-    r#where: Option<(String, String)>,
+    pub(super) r#where: Option<(String, String)>,
 }
 
 impl Classes {
@@ -99,10 +100,10 @@ impl Classes {
     }
 
     /// Refuses options that contradict each other.
-    pub(super) fn check(&self, by_run: bool, paths: usize) -> Result<(), Failure> {
+    pub(super) fn check(&self, by_run: bool, paths: usize, explains: bool) -> Result<(), Failure> {
         let wrong = if by_run && self.splits() {
             "--good and --bad name the classes already; omit them, or the --bad-... option"
-        } else if !by_run && !self.splits() && paths > 2 {
+        } else if !by_run && !self.splits() && !explains && paths > 2 {
             "more than two recordings: name them with --good and --bad, or split their traces with a --bad-... option"
         } else {
             return Ok(());
@@ -114,8 +115,8 @@ impl Classes {
 /// A recording and the class of all its traces, if it has one.
 pub(super) struct Run {
     pub(super) loaded: Loaded,
-    class: Option<Class>,
-    path: PathBuf,
+    pub(super) class: Option<Class>,
+    pub(super) path: PathBuf,
 }
 
 /// Reads the recordings: each its own run, or all together if their traces are split.
@@ -125,7 +126,7 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
             paths.iter().map(|path| (vec![path.clone()], Some(class))).collect()
         };
         [of(&args.good, Class::Good), of(&args.bad, Class::Bad)].concat()
-    } else if args.classes.splits() {
+    } else if args.classes.splits() || args.explain.is_some() {
         vec![(args.paths.clone(), None)]
     } else if let [good, bad] = &args.paths[..] {
         vec![(vec![good.clone()], Some(Class::Good)), (vec![bad.clone()], Some(Class::Bad))]
@@ -141,6 +142,7 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
         own_labels: vec![weight::ADJUSTED_COUNT.to_owned()],
         trace_states: true,
         logs: true,
+        log_groups: args.instance.as_ref().and_then(Rule::groups),
         ..Keep::default()
     };
     let read = |(paths, class): (Vec<PathBuf>, Option<Class>)| {
@@ -178,22 +180,29 @@ pub(super) fn choose<'r>(args: &Compare, runs: &'r [Run]) -> Result<Vec<Chosen<'
     }
     refuse_both(&chosen)?;
     if let Some(near) = options.near {
-        let mut bad: Vec<u64> = of_class(&chosen, Class::Bad).map(|one| one.trace.root().start().0).collect();
-        bad.sort_unstable();
-        let distance = |time: u64| match options.bad_time {
-            Some(window) => window.distance(time),
-            None => {
-                let after = bad.partition_point(|&bad| bad < time);
-                let near = [after.checked_sub(1), Some(after)].into_iter().flatten();
-                near.filter_map(|at| bad.get(at)).map(|bad| bad.abs_diff(time)).min().unwrap_or(u64::MAX)
-            }
-        };
+        let bad = of_class(&chosen, Class::Bad).map(|one| one.trace.root().start().0).collect();
+        let distance = distance(options, bad);
         chosen.retain(|one| one.class == Class::Bad || distance(one.trace.root().start().0) <= near);
     }
     if !args.assume_runs {
-        refuse_touching(&chosen, runs)?;
+        let good = of_class(&chosen, Class::Good).map(|one| (one.run, one.trace.root().start().0));
+        refuse_touching(good, runs)?;
     }
     Ok(chosen)
+}
+
+/// The distance of a time from `--bad-time`, or else from the nearest of these starts.
+pub(super) fn distance(options: &Classes, mut bad: Vec<u64>) -> impl Fn(u64) -> u64 {
+    bad.sort_unstable();
+    let window = options.bad_time;
+    move |time| match window {
+        Some(window) => window.distance(time),
+        None => {
+            let after = bad.partition_point(|&bad| bad < time);
+            let near = [after.checked_sub(1), Some(after)].into_iter().flatten();
+            near.filter_map(|at| bad.get(at)).map(|bad| bad.abs_diff(time)).min().unwrap_or(u64::MAX)
+        }
+    }
 }
 
 fn of_class<'c, 'r>(chosen: &'c [Chosen<'r>], class: Class) -> impl Iterator<Item = &'c Chosen<'r>> {
@@ -250,11 +259,11 @@ fn refuse_both(chosen: &[Chosen<'_>]) -> Result<(), Failure> {
 }
 
 /// Refuses good runs whose times touch: halves of one run differ less than two runs do, so they
-/// would confirm differences falsely.
-fn refuse_touching(chosen: &[Chosen<'_>], runs: &[Run]) -> Result<(), Failure> {
+/// would confirm differences falsely. `good` has the run and the start of each good instance.
+pub(super) fn refuse_touching(good: impl Iterator<Item = (u32, u64)>, runs: &[Run]) -> Result<(), Failure> {
     let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
-    for one in of_class(chosen, Class::Good) {
-        starts.entry(one.run).or_default().push(one.trace.root().start().0);
+    for (run, start) in good {
+        starts.entry(run).or_default().push(start);
     }
     let mut extents: Vec<(u64, u64, u64, u32)> = Vec::new();
     for (run, mut starts) in starts {
@@ -281,14 +290,20 @@ fn refuse_touching(chosen: &[Chosen<'_>], runs: &[Run]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a list of ids: the first word of each line.
-fn ids(path: &Path) -> Result<HashSet<TraceId>, Failure> {
+/// Reads a file with a list of ids.
+pub(super) fn listed(path: &Path) -> Result<String, Failure> {
     let failed = |error: String| Failure::Job(format!("{}: {error}", shown(path)));
     let mut text = String::new();
     let read = fs::File::open(path).and_then(|file| file.take(IDS_BYTES_MAX + 1).read_to_string(&mut text));
-    if read.map_err(|error| failed(error.to_string()))? as u64 > IDS_BYTES_MAX {
-        return Err(failed("more than 256 MB; write one id per line".to_owned()));
+    match read.map_err(|error| failed(error.to_string()))? as u64 {
+        0..=IDS_BYTES_MAX => Ok(text),
+        _ => Err(failed("more than 256 MB; write one id per line".to_owned())),
     }
+}
+
+/// Reads a list of ids: the first word of each line.
+fn ids(path: &Path) -> Result<HashSet<TraceId>, Failure> {
+    let text = listed(path)?;
     let mut ids = HashSet::new();
     for (number, line) in (1..).zip(text.lines()) {
         let Some(word) = line.split_whitespace().next() else { continue };

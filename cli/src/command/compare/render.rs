@@ -73,7 +73,7 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
         let test = &row.ranked.test;
         let mut cells = vec![row.ranked.variable.clone()];
         if row.ranked.feature == Feature::Present {
-            cells.push("in traces".to_owned());
+            cells.push(format!("in {}", comparison.noun));
             cells.extend(test.means.map(percent));
             cells.push(format!("{}% ± {}%", signed(row.difference * 100.0), measure(row.error_95 * 100.0)));
         } else {
