@@ -15,6 +15,8 @@ mod closed;
 mod compare;
 #[path = "cli/compare_logs.rs"]
 mod compare_logs;
+#[path = "cli/compare_reproductions.rs"]
+mod compare_reproductions;
 #[path = "cli/convert.rs"]
 mod convert;
 #[cfg(unix)]

@@ -7,6 +7,7 @@ use astracer_recording::stop::Pulse;
 use serde::{Serialize, Serializer, ser::SerializeTuple as _};
 
 use super::chance::{self, Chance};
+use super::choice::ChosenBy;
 use super::details::{Compared, Details};
 use super::features::{Feature, Kind};
 use super::instances::{Class, Head, Source};
@@ -19,7 +20,7 @@ use super::runs::Runs;
 use super::sample::{Sample, column_feature};
 use super::typed::{Conditions, Part, Sums, welch};
 use super::welch::{Test, Tested};
-use super::{placebos, student, tails};
+use super::{explained, placebos, student, tails};
 
 /// Settings of a comparison.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct Options {
     pub metric: String,
     /// True if the classes are parts of the same recordings, so that further runs cannot confirm.
     pub is_split: bool,
+    /// The rule that chose the bad class.
+    pub chosen_by: ChosenBy,
     /// The most variables that are looked at.
     pub variables_max: usize,
     /// The seed of the permuted labels.
@@ -78,7 +81,7 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// The number of ranked variables that several runs confirm.
     pub confirmed: usize,
-    /// The variables that differ, the strongest first.
+    /// The variables that differ and that no other one explains, the strongest first.
     pub ranked: Vec<Row>,
     /// Stretches of good time in the place of the bad one; `None` if time does not tell bad traces.
     pub placebos: Option<Placebos>,
@@ -165,6 +168,11 @@ pub struct Row {
     pub confirmed: bool,
     /// The largest |t| of the variable in a placebo.
     pub placebo_t: Option<f64>,
+    /// True if it differs because of the rule that chose the bad class.
+    pub by_choice: bool,
+    /// Variables whose difference vanishes given this one, or that go with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub explains: Vec<Row>,
 }
 
 /// A service, by its strongest variable.
@@ -246,7 +254,19 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         false => None,
     };
     let metric = MetricRow::new(&options.metric, heads, values.as_deref());
-    let ranked = rank(&tests, &sample.variables, score, chance.as_ref(), metric.differs());
+    let separates = |own: &Ranked| chance.as_ref().is_some_and(|chance| chance.separates(own.column));
+    // Versions and hosts that all of one class have and none of the other name the recordings,
+    // and may say no more.
+    let is_name = |own: &Ranked| {
+        let (variable, _) = column_feature(&sample.variables, own.column);
+        !options.is_split && sample.variables.is_of_resource(variable) && separates(own)
+    };
+    let is_last = |own: &Ranked| is_name(own) || options.chosen_by.is_empty_for(own);
+    let ranked = rank(&tests, &sample.variables, score, chance.as_ref(), metric.differs(), is_last);
+    let groups = match options.paper {
+        true => (0..ranked.len()).map(|place| vec![place]).collect(),
+        false => explained::grouped(&sample, &parts, &ranked),
+    };
     let runs = match options.paper {
         true => None,
         false => Runs::new(&sample, heads, types, values.as_deref()),
@@ -261,11 +281,19 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     };
     let row = |ranked: Ranked| {
         let placebo_t = placebos.as_ref().and_then(|placebos| placebos.largest(ranked.column, &sample));
-        Row { placebo_t, ..Row::new(ranked, chance.as_ref(), runs.as_ref(), tests.len()) }
+        let by_choice = options.chosen_by.decides(&ranked);
+        Row { placebo_t, by_choice, ..Row::new(ranked, chance.as_ref(), runs.as_ref(), tests.len()) }
     };
-    let rows: Vec<Row> = ranked.into_iter().map(row).collect();
-    let confirmed = rows.iter().filter(|row| row.confirmed).count();
-    let in_rows = || rows.iter().filter(|row| row.chance.is_none_or(|chance| chance <= LEVEL)).count();
+    let mut single: Vec<Option<Row>> = ranked.into_iter().map(row).map(Some).collect();
+    let mut taken = |place: usize| single[place].take();
+    let group = |places: Vec<usize>| {
+        let mut rows = places.into_iter().filter_map(&mut taken);
+        rows.next().map(|first| Row { explains: rows.collect(), ..first })
+    };
+    let rows: Vec<Row> = groups.into_iter().filter_map(group).collect();
+    let all_rows = || rows.iter().flat_map(Row::with_explained);
+    let confirmed = all_rows().filter(|row| row.confirmed).count();
+    let in_rows = || all_rows().filter(|row| row.chance.is_none_or(|chance| chance <= LEVEL)).count();
     let significant = match options.paper {
         true => tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
         false => in_rows(),
@@ -358,8 +386,15 @@ impl Row {
             null_ratio: of_runs.and_then(|of| of.null_ratio),
             confirmed: of_runs.is_some_and(|of| of.is_confirmed),
             placebo_t: None,
+            by_choice: false,
+            explains: Vec::new(),
             ranked,
         }
+    }
+
+    /// The row itself, and those that it explains.
+    pub fn with_explained(&self) -> impl Iterator<Item = &Row> {
+        std::iter::once(self).chain(&self.explains)
     }
 }
 
@@ -398,7 +433,7 @@ pub fn service_of(variable: &str) -> &str {
 
 fn services(rows: &[Row]) -> Vec<ServiceRow> {
     let mut services: BTreeMap<&str, ServiceRow> = BTreeMap::new();
-    for row in rows {
+    for row in rows.iter().flat_map(Row::with_explained) {
         let name = service_of(&row.ranked.variable);
         let own = services.entry(name).or_insert_with(|| ServiceRow {
             service: name.to_owned(),

@@ -190,6 +190,7 @@ mod tests {
         file.read(text.as_bytes(), 0).expect("instances");
         let options = Options {
             noun: "instances",
+            chosen_by: Default::default(),
             paper: false,
             metric: "metric P".to_owned(),
             is_split: false,

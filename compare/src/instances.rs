@@ -67,6 +67,8 @@ impl Observed {
 #[derive(Clone, Debug)]
 pub struct Variables {
     names: Vec<(Kind, String)>,
+    /// For each variable, whether it is the value of a resource's attribute.
+    of_resource: Vec<bool>,
     /// The numbers of events and of states.
     numbers: [HashMap<String, VariableId, RandomState>; 2],
     most: usize,
@@ -77,7 +79,13 @@ pub struct Variables {
 impl Variables {
     /// An empty table for at most this many variables.
     pub fn new(most: usize) -> Self {
-        Variables { names: Vec::new(), numbers: Default::default(), most, left_out: 0 }
+        Variables {
+            names: Vec::new(),
+            of_resource: Vec::new(),
+            numbers: Default::default(),
+            most,
+            left_out: 0,
+        }
     }
 
     /// The number of a variable; `None` if the table is full. That is counted.
@@ -92,6 +100,7 @@ impl Variables {
         }
         let number = self.names.len() as VariableId;
         self.names.push((kind, name.to_owned()));
+        self.of_resource.push(false);
         numbers.insert(name.to_owned(), number);
         Some(number)
     }
@@ -104,6 +113,16 @@ impl Variables {
     pub fn get(&self, number: VariableId) -> (Kind, &str) {
         let (kind, name) = &self.names[number as usize];
         (*kind, name)
+    }
+
+    /// Marks a variable as the value of a resource's attribute.
+    pub fn set_of_resource(&mut self, number: VariableId) {
+        self.of_resource[number as usize] = true;
+    }
+
+    /// True if a variable is the value of a resource's attribute, such as a version.
+    pub fn is_of_resource(&self, number: VariableId) -> bool {
+        self.of_resource[number as usize]
     }
 
     /// The number of variables.

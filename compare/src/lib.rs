@@ -14,8 +14,10 @@
 //! [features]: features::Feature
 
 pub mod chance;
+pub mod choice;
 pub mod comparison;
 pub mod details;
+mod explained;
 pub mod features;
 pub mod file;
 pub mod instances;

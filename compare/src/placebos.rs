@@ -99,7 +99,7 @@ impl Placebos {
             let largest = &mut self.largest[variable as usize];
             *largest = largest.max(tested.test.t.abs());
         }
-        let ranked = rank(&tests, &sample.variables, settings.score, None, false);
+        let ranked = rank(&tests, &sample.variables, settings.score, None, false, |_| false);
         let significant = match settings.seed {
             // Without a lead nothing can be significant.
             Some(seed) if !ranked.is_empty() => {

@@ -1,7 +1,5 @@
 //! Variables, ranked by how much their features differ.
 
-use std::collections::HashMap;
-
 use astracer_recording::log_event::is_position;
 use serde::Serialize;
 
@@ -56,8 +54,8 @@ pub fn is_significant(test: &Test, tested: usize) -> bool {
 /// Ranks variables by their significant features, by Bonferroni or by chance: the largest score
 /// first, and equal scores by kind and name.
 ///
-/// With [`Score::Largest`], variables that chance does not explain come first, and numbers that a
-/// log message does not name last. A value at a share of the run's length represents a variable
+/// With [`Score::Largest`], variables that chance does not explain come first. Those for which
+/// `is_last` is true, and numbers that a log message does not name, come last. A value at a share of the run's length represents a variable
 /// only if no other feature differs, and not at all if `metric_differs`, which explains it.
 pub fn rank(
     tests: &[Tested],
@@ -65,6 +63,7 @@ pub fn rank(
     score: Score,
     chance: Option<&Chance>,
     metric_differs: bool,
+    is_last: impl Fn(&Ranked) -> bool,
 ) -> Vec<Ranked> {
     let is_beyond_chance = |tested: &Tested| {
         chance.and_then(|chance| chance.of(tested.column)).is_some_and(|share| share <= LEVEL)
@@ -131,7 +130,7 @@ pub fn rank(
     }
     // A number to which the message gives no name is often an id, so it ranks behind what has one.
     // The paper has no such variables.
-    let is_behind = |own: &Ranked| score == Score::Largest && is_position(&own.variable);
+    let is_behind = |own: &Ranked| score == Score::Largest && (is_position(&own.variable) || is_last(own));
     ranked.sort_by(|a, b| {
         is_behind(a)
             .cmp(&is_behind(b))
@@ -139,30 +138,5 @@ pub fn rank(
             .then_with(|| b.score.total_cmp(&a.score))
             .then_with(|| (a.kind, &a.variable).cmp(&(b.kind, &b.variable)))
     });
-    if score == Score::Largest { own_first(ranked) } else { ranked }
-}
-
-/// The share of a span's difference that its own time must have to come before it.
-const OWN_SHARE: f64 = 0.8;
-
-/// Moves the own time of an operation before its whole time, if it explains that.
-fn own_first(ranked: Vec<Ranked>) -> Vec<Ranked> {
-    let places: HashMap<String, usize> =
-        ranked.iter().enumerate().map(|(at, own)| (own.variable.clone(), at)).collect();
-    let difference = |own: &Ranked| own.test.means[1] - own.test.means[0];
-    let explains = |own: &Ranked, whole: &Ranked| difference(own) / difference(whole) >= OWN_SHARE;
-    // For each variable the place of its own time, if that comes later and explains it.
-    let own_of = |whole: &Ranked| {
-        let name = whole.variable.strip_suffix(" ms")?;
-        places.get(&format!("{name} own ms")).copied().filter(|&own| explains(&ranked[own], whole))
-    };
-    let owns: Vec<Option<usize>> =
-        ranked.iter().enumerate().map(|(at, whole)| own_of(whole).filter(|&own| own > at)).collect();
-    let mut rest: Vec<Option<Ranked>> = ranked.into_iter().map(Some).collect();
-    let mut moved = Vec::with_capacity(rest.len());
-    for at in 0..rest.len() {
-        moved.extend(owns[at].and_then(|own| rest[own].take()));
-        moved.extend(rest[at].take());
-    }
-    moved
+    ranked
 }

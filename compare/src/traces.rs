@@ -28,7 +28,7 @@ use astracer_recording::stop::Pulse;
 use astracer_samplers::KeyRule;
 
 use super::features::Kind;
-use super::instances::{Class, Head, Observed, Source, Variables};
+use super::instances::{Class, Head, Observed, Source, VariableId, Variables};
 use super::templates::Templates;
 use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::weight;
@@ -39,6 +39,8 @@ pub const VALUES_MAX: usize = 50;
 /// The most frequent values of such an attribute that are variables, if this many traces have them.
 const FREQUENT_MAX: usize = 20;
 const FREQUENT_TRACES_MIN: u32 = 5;
+/// Stands for the other values of such an attribute.
+pub(super) const OTHERS: &str = "(others)";
 /// The values of an attribute that are counted; later new ones are not.
 const COUNTED_MAX: usize = 20_000;
 
@@ -313,7 +315,9 @@ impl Traces<'_> {
             true => full.resource.attributes.as_slice(),
             false => &[],
         };
-        for Attribute { key, value } in full.attributes.iter().chain(of_resource) {
+        let all = full.attributes.iter().map(|own| (own, false));
+        for (Attribute { key, value }, is_of_resource) in all.chain(of_resource.iter().map(|own| (own, true)))
+        {
             if let Some(number) = number(value) {
                 writer.state(&labelled(service, key), span.end().unwrap_or(span.start()), number);
             }
@@ -321,8 +325,11 @@ impl Traces<'_> {
                 && let Some(text) = text(value)
             {
                 let is_allowed = allowed.as_ref().is_none_or(|allowed| allowed.contains(&text));
-                let text = if is_allowed { &text } else { "(others)" };
-                writer.event(&format!("{service} {key}={text}"), span.start());
+                let text = if is_allowed { &text } else { OTHERS };
+                let variable = writer.event(&format!("{service} {key}={text}"), span.start());
+                if let Some(variable) = variable.filter(|_| is_of_resource) {
+                    writer.variables.set_of_resource(variable);
+                }
             }
         }
     }
@@ -345,13 +352,15 @@ impl Writer<'_> {
         self.ignore.iter().any(|part| name.contains(part.as_str()))
     }
 
-    fn event(&mut self, name: &str, at: UnixNanos) {
+    /// Returns the number of the variable, if there is room for it.
+    fn event(&mut self, name: &str, at: UnixNanos) -> Option<VariableId> {
         let time = self.time(at);
-        if !self.is_ignored(name)
-            && let Some(variable) = self.variables.number(Kind::Event, name)
-        {
-            self.observed.events.push((variable, time));
-        }
+        let variable = match self.is_ignored(name) {
+            true => None,
+            false => self.variables.number(Kind::Event, name),
+        };
+        self.observed.events.extend(variable.map(|variable| (variable, time)));
+        variable
     }
 
     fn state(&mut self, name: &str, at: UnixNanos, value: f64) {

@@ -192,6 +192,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         noun: if file.is_some() { "instances" } else { "traces" },
         metric: limits::metric_name(&args.metric, file.is_some()),
         is_split: args.classes.splits(),
+        chosen_by: args.classes.chosen_by(),
         variables_max: args.variables_max as usize,
         seed: args.seed,
         tail,

@@ -61,6 +61,13 @@ pub(crate) fn comparison(args: &[&str]) -> Value {
     serde_json::from_str(&success(&run(&[&["compare"], args, &["--json"]].concat()))).expect("JSON")
 }
 
+/// The rows, each with those that it explains behind it.
+pub(crate) fn rows(comparison: &Value) -> Vec<Value> {
+    let below = |row: &Value| row["explains"].as_array().cloned().unwrap_or_default();
+    let rows = comparison["ranked"].as_array().expect("rows").iter();
+    rows.flat_map(|row| [vec![row.clone()], below(row)].concat()).collect()
+}
+
 /// The first row: variable, feature and both means.
 pub(crate) fn first(comparison: &Value) -> (&str, &str, f64, f64) {
     let row = &comparison["ranked"][0];
@@ -127,7 +134,7 @@ fn the_roots_own_time_explains_its_whole_time() {
     let bad = recording("compare-own-bad", 1, &traces(40, |_| Trace { ms: 30, ..CALLED }));
     let found = comparison(&[good.path(), bad.path()]);
     assert_eq!(first(&found).0, "cart GET /cart own ms");
-    assert_eq!(found["ranked"][1]["variable"], "cart GET /cart ms");
+    assert_eq!(found["ranked"][0]["explains"][0]["variable"], "cart GET /cart ms");
 }
 
 /// One customer of a thousand has nearly all slow requests.
@@ -140,7 +147,7 @@ fn a_frequent_value_of_many_is_found() {
     };
     let day = recording("compare-customers", 0, &traces(1_000, of));
     let found = comparison(&[day.path(), "--bad-slowest", "5%"]);
-    let rows = found["ranked"].as_array().expect("rows");
+    let rows = rows(&found);
     let customer = rows.iter().find(|row| row["variable"] == "cart customer=c-42").expect("a row");
     // One good trace is c-42, too: number 42 of a thousand.
     let means = [0, 1].map(|at| customer["means"][at].as_f64().unwrap_or(f64::NAN));

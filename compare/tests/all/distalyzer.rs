@@ -31,6 +31,7 @@ fn compared(text: &str, paper: bool) -> Comparison {
     let networks = paper.then(Default::default);
     let options = Options {
         noun: "instances",
+        chosen_by: Default::default(),
         paper,
         metric: "metric P".to_owned(),
         is_split: false,

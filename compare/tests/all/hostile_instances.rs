@@ -17,6 +17,7 @@ use serde_json::Value;
 fn options(paper: bool) -> Options {
     Options {
         noun: "instances",
+        chosen_by: Default::default(),
         paper,
         metric: "metric P".to_owned(),
         is_split: false,

@@ -46,6 +46,7 @@ fn read(data: &[u8]) -> Option<InstancesFile> {
 fn compared(instances: &InstancesFile, paper: bool) -> Comparison {
     let options = Options {
         noun: "instances",
+        chosen_by: Default::default(),
         paper,
         metric: "metric P".to_owned(),
         is_split: false,

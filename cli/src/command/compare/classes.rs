@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use astracer_compare::choice::ChosenBy;
 use astracer_compare::instances::Class;
 use astracer_compare::traces::Chosen;
 use astracer_model::TraceId;
@@ -87,6 +88,16 @@ impl Classes {
             || self.bad_errors
             || self.bad_where.is_some()
             || self.bad_ids.is_some()
+    }
+
+    /// The rule that tells bad from good traces.
+    pub(super) fn chosen_by(&self) -> ChosenBy {
+        match &self.bad_where {
+            Some((key, value)) => ChosenBy::Attribute(format!("{key}={value}")),
+            None if self.bad_errors => ChosenBy::Errors,
+            None if self.is_by_duration() => ChosenBy::Duration,
+            None => ChosenBy::Others,
+        }
     }
 
     /// The time of bad traces, nanoseconds since the epoch, if they are chosen by time.

@@ -135,7 +135,7 @@ pub(super) fn verdict(on: FailOn, least: Option<&Least>, comparison: &Comparison
         };
         is_found && least.is_none_or(|least| least.is_exceeded(row))
     };
-    let found: Vec<&Row> = comparison.ranked.iter().filter(counts).collect();
+    let found: Vec<&Row> = comparison.ranked.iter().flat_map(Row::with_explained).filter(counts).collect();
     let Some(first) = found.first() else { return Ok(()) };
     let adjective = if on == FailOn::Confirmed { "confirmed" } else { "significant" };
     Err(Failure::Job(format!(

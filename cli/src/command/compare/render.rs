@@ -13,6 +13,8 @@ use crate::output::{self, count, percent};
 
 /// Services on the screen.
 const SERVICES_SHOWN: usize = 5;
+/// Explained variables below the one that explains them.
+const EXPLAINED_SHOWN: usize = 2;
 /// Types of requests on the screen, if their mix differs.
 const TYPES_SHOWN: usize = 5;
 
@@ -69,9 +71,11 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
     if has_placebos {
         header.extend(["|t|", "placebo\n|t|"]);
     }
-    let row = |row: &Row| {
+    let row = |(row, is_explained): (&Row, bool)| {
         let test = &row.ranked.test;
-        let mut cells = vec![row.ranked.variable.clone()];
+        let mark = if row.by_choice { " °" } else { "" };
+        let mut cells =
+            vec![format!("{}{}{mark}", if is_explained { "> " } else { "" }, row.ranked.variable)];
         if row.ranked.feature == Feature::Present {
             cells.push(format!("in {}", comparison.noun));
             cells.extend(test.means.map(percent));
@@ -94,14 +98,35 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
         }
         cells
     };
-    let mut text = output::table(&header, comparison.ranked[..shown].iter().map(row));
+    let explained = |row: &'_ Row| row.explains.len().min(EXPLAINED_SHOWN);
+    let rows = comparison.ranked[..shown].iter();
+    let rows = rows.flat_map(|row| {
+        let below = row.explains[..explained(row)].iter().map(|row| (row, true));
+        std::iter::once((row, false)).chain(below)
+    });
+    let mut text = output::table(&header, rows.map(row));
     if has_runs && comparison.confirmed > 0 {
         text.pop();
         text.push_str("* confirmed\n\n");
     }
+    let mut legend = Vec::new();
+    let of_shown = || comparison.ranked[..shown].iter().flat_map(Row::with_explained);
+    if of_shown().any(|row| row.by_choice) {
+        legend.push("° differs because of the rule that chose the bad class".to_owned());
+    }
+    if comparison.ranked[..shown].iter().any(|row| !row.explains.is_empty()) {
+        let hidden: usize =
+            comparison.ranked[..shown].iter().map(|row| row.explains.len() - explained(row)).sum();
+        let more =
+            if hidden > 0 { format!(" ({} more in --json)", count(hidden as u64)) } else { String::new() };
+        legend.push(format!("> explained by the row above, or goes with it{more}"));
+    }
     if all > shown {
+        legend.push(format!("... {} more: --top 0 shows all", count((all - shown) as u64)));
+    }
+    if !legend.is_empty() {
         text.pop();
-        let _ = writeln!(text, "... {} more: --top 0 shows all\n", count((all - shown) as u64));
+        let _ = writeln!(text, "{}\n", legend.join("\n"));
     }
     text
 }
