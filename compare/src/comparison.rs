@@ -10,10 +10,11 @@ use super::chance::{self, Chance};
 use super::choice::ChosenBy;
 use super::details::{Compared, Details};
 use super::features::{Feature, Kind};
-use super::instances::{Class, Head, Source};
+use super::instances::{Class, Head, Role, Source};
 use super::mix::{Mix, mix};
 use super::moments::{Moments, weight_at};
 use super::network::{self, Network, networks};
+use super::pairs::{self, Pair};
 use super::placebos::Placebos;
 use super::ranking::{LEVEL, Ranked, Score, is_significant, rank};
 use super::runs::Runs;
@@ -83,6 +84,8 @@ pub struct Comparison {
     pub confirmed: usize,
     /// The variables that differ and that no other one explains, the strongest first.
     pub ranked: Vec<Row>,
+    /// Pairs of attributes' values that differ more than each alone.
+    pub pairs: Vec<Pair>,
     /// Stretches of good time in the place of the bad one; `None` if time does not tell bad traces.
     pub placebos: Option<Placebos>,
     /// The services of ranked variables, the strongest first.
@@ -259,7 +262,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     // and may say no more.
     let is_name = |own: &Ranked| {
         let (variable, _) = column_feature(&sample.variables, own.column);
-        !options.is_split && sample.variables.is_of_resource(variable) && separates(own)
+        !options.is_split && sample.variables.role(variable) == Role::Resource && separates(own)
     };
     let is_last = |own: &Ranked| is_name(own) || options.chosen_by.is_empty_for(own);
     let ranked = rank(&tests, &sample.variables, score, chance.as_ref(), metric.differs(), is_last);
@@ -298,6 +301,13 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         true => tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
         false => in_rows(),
     };
+    let pairs = match options.paper {
+        true => Vec::new(),
+        false => {
+            let ranked = rows.iter().filter(|row| !row.by_choice).map(|row| &row.ranked);
+            pairs::pairs(&sample, &parts, types, ranked, tests.len())
+        }
+    };
     let made = match &options.networks {
         Some(options) => network::ordered(networks(&sample, heads, &tests, options, pulse)?),
         None => Vec::new(),
@@ -324,6 +334,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
             (Some(_), _) => Verdict::Confirmed,
         },
         confirmed,
+        pairs,
         placebos,
         services: services(&rows),
         ranked: rows,

@@ -63,12 +63,23 @@ impl Observed {
     }
 }
 
+/// The kind of thing that a variable is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// An operation, an event, a log record or a number.
+    Other,
+    /// One value of an attribute.
+    Attribute,
+    /// One value of a resource's attribute, such as a version.
+    Resource,
+}
+
 /// The names of variables, numbered in the order in which they were first seen.
 #[derive(Clone, Debug)]
 pub struct Variables {
     names: Vec<(Kind, String)>,
-    /// For each variable, whether it is the value of a resource's attribute.
-    of_resource: Vec<bool>,
+    /// The role of each variable.
+    roles: Vec<Role>,
     /// The numbers of events and of states.
     numbers: [HashMap<String, VariableId, RandomState>; 2],
     most: usize,
@@ -79,13 +90,7 @@ pub struct Variables {
 impl Variables {
     /// An empty table for at most this many variables.
     pub fn new(most: usize) -> Self {
-        Variables {
-            names: Vec::new(),
-            of_resource: Vec::new(),
-            numbers: Default::default(),
-            most,
-            left_out: 0,
-        }
+        Variables { names: Vec::new(), roles: Vec::new(), numbers: Default::default(), most, left_out: 0 }
     }
 
     /// The number of a variable; `None` if the table is full. That is counted.
@@ -100,7 +105,7 @@ impl Variables {
         }
         let number = self.names.len() as VariableId;
         self.names.push((kind, name.to_owned()));
-        self.of_resource.push(false);
+        self.roles.push(Role::Other);
         numbers.insert(name.to_owned(), number);
         Some(number)
     }
@@ -115,14 +120,14 @@ impl Variables {
         (*kind, name)
     }
 
-    /// Marks a variable as the value of a resource's attribute.
-    pub fn set_of_resource(&mut self, number: VariableId) {
-        self.of_resource[number as usize] = true;
+    /// Sets the role of a variable.
+    pub fn set_role(&mut self, number: VariableId, role: Role) {
+        self.roles[number as usize] = role;
     }
 
-    /// True if a variable is the value of a resource's attribute, such as a version.
-    pub fn is_of_resource(&self, number: VariableId) -> bool {
-        self.of_resource[number as usize]
+    /// The role of a variable.
+    pub fn role(&self, number: VariableId) -> Role {
+        self.roles[number as usize]
     }
 
     /// The number of variables.

@@ -28,7 +28,7 @@ use astracer_recording::stop::Pulse;
 use astracer_samplers::KeyRule;
 
 use super::features::Kind;
-use super::instances::{Class, Head, Observed, Source, VariableId, Variables};
+use super::instances::{Class, Head, Observed, Role, Source, VariableId, Variables};
 use super::templates::Templates;
 use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::weight;
@@ -327,9 +327,8 @@ impl Traces<'_> {
                 let is_allowed = allowed.as_ref().is_none_or(|allowed| allowed.contains(&text));
                 let text = if is_allowed { &text } else { OTHERS };
                 let variable = writer.event(&format!("{service} {key}={text}"), span.start());
-                if let Some(variable) = variable.filter(|_| is_of_resource) {
-                    writer.variables.set_of_resource(variable);
-                }
+                let role = if is_of_resource { Role::Resource } else { Role::Attribute };
+                variable.into_iter().for_each(|variable| writer.variables.set_role(variable, role));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use astracer_compare::comparison::{self, Comparison};
 use astracer_compare::file::InstancesFile;
 use astracer_compare::instances::{Class, Head, Source};
+use astracer_compare::metrics::{Metrics, WithMetrics};
 use astracer_compare::network::{self, attention::Focus};
 use astracer_compare::singles::{Explained, Sides, sides};
 use astracer_compare::traces::{Method, Traces};
@@ -26,6 +27,7 @@ mod classes;
 mod instances;
 mod limits;
 mod logs;
+mod metrics;
 mod page;
 mod render;
 mod rule;
@@ -98,6 +100,11 @@ pub(crate) struct Compare {
     /// operation:NAME (the time in its spans).
     #[arg(long, value_name = "METRIC", default_value = "duration", value_parser = limits::metric)]
     metric: astracer_compare::traces::Metric,
+
+    /// Metrics of services, hosts or pods as further variables: a CSV file with the columns time,
+    /// entity, name and value.
+    #[arg(long, value_name = "FILE", conflicts_with = "paper")]
+    metrics: Option<PathBuf>,
 
     /// The type of a request, such as name+http.route: traces are compared within types [default:
     /// the root's name, or the first span of another service if all roots have one name].
@@ -206,15 +213,18 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         }),
     };
     let mut pulse = stop.pulse();
+    let metrics = metrics::read(args.metrics.as_deref())?;
+    let job = Job { args, metrics: &metrics.metrics };
     let found = match &file {
-        Some(file) => of_file(args, file, &all, &options, &mut pulse)?,
+        Some(file) => of_file(&job, file, &all, &options, &mut pulse)?,
         None => {
             let loaded = classes::load(args, stop)?;
             let found = match logs::are_compared(args, &loaded)? {
-                true => of_logs(args, &loaded, options, &mut pulse)?,
-                false => of_traces(args, &loaded, &options, &mut pulse)?,
+                true => of_logs(&job, &loaded, options, &mut pulse)?,
+                false => of_traces(&job, &loaded, &options, &mut pulse)?,
             };
-            Found { inputs: loaded.into_iter().map(|one| one.loaded.input).collect(), ..found }
+            let inputs = loaded.into_iter().map(|one| one.loaded.input).collect();
+            Found { inputs, notes: found.notes + &metrics.note, ..found }
         }
     };
     match &found.answer {
@@ -222,6 +232,13 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         Answer::Sides(sides) => singles::print_sides(args, sides, &found),
         Answer::Explained(explained) => singles::print_explained(args, explained, &found),
     }
+}
+
+/// The options, and the metrics that they name.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    args: &'a Compare,
+    metrics: &'a Metrics,
 }
 
 /// The result, and the parts that are printed with it.
@@ -250,42 +267,44 @@ impl Found {
 }
 
 fn of_file(
-    args: &Compare,
+    job: &Job<'_>,
     file: &InstancesFile,
     paths: &[&PathBuf],
     options: &comparison::Options,
     pulse: &mut Pulse<'_>,
 ) -> Result<Found, Failure> {
-    if args.classes.is_given() || !args.good.is_empty() || args.instance.is_some() {
+    let args = job.args;
+    if args.classes.is_given() || !args.good.is_empty() || args.instance.is_some() || args.metrics.is_some() {
         return Err(Failure::Usage(
             "files of instances state their instances and classes (cls); give them alone, without --good, --bad, \
-             --bad-... or --instance"
+             --bad-..., --instance or --metrics"
                 .into(),
         ));
     }
     let (unreadable_lines, notes) = instances::unreadable(file, paths);
-    Ok(Found { notes, unreadable_lines, ..Found::new(answer(args, file, options, pulse)?) })
+    Ok(Found { notes, unreadable_lines, ..Found::new(answer(job, file, options, pulse)?) })
 }
 
 fn of_logs(
-    args: &Compare,
+    job: &Job<'_>,
     loaded: &[Run],
     options: comparison::Options,
     pulse: &mut Pulse<'_>,
 ) -> Result<Found, Failure> {
     let runs = logs::runs(loaded);
-    let logs::Chosen { logs, noun, metric, notes } = logs::choose(args, loaded, &runs, pulse)?;
+    let logs::Chosen { logs, noun, metric, notes } = logs::choose(job.args, loaded, &runs, pulse)?;
     let options = comparison::Options { noun, metric: metric.to_owned(), ..options };
     let notes = notes.into_iter().map(|line| line + "\n").collect();
-    Ok(Found { notes, ..Found::new(answer(args, &logs, &options, pulse)?) })
+    Ok(Found { notes, ..Found::new(answer(job, &logs, &options, pulse)?) })
 }
 
 fn of_traces(
-    args: &Compare,
+    job: &Job<'_>,
     loaded: &[Run],
     options: &comparison::Options,
     pulse: &mut Pulse<'_>,
 ) -> Result<Found, Failure> {
+    let args = job.args;
     let method = Method {
         metric: args.metric.clone(),
         key: args.key.clone(),
@@ -294,7 +313,7 @@ fn of_traces(
         is_duration_chosen: args.classes.is_by_duration(),
     };
     let traces = Traces::new(classes::choose(args, loaded)?, &method, pulse).ok_or(Failure::Interrupted)?;
-    let answer = answer(args, &traces, options, pulse)?;
+    let answer = answer(job, &traces, options, pulse)?;
     let lanes = match &answer {
         Answer::Comparison(comparison) => page::lanes(&traces, comparison),
         Answer::Sides(_) | Answer::Explained(_) => None,
@@ -304,11 +323,12 @@ fn of_traces(
 
 /// Compares the classes of a source, its only two instances, or one instance with the others.
 fn answer(
-    args: &Compare,
+    &Job { args, metrics }: &Job<'_>,
     source: &impl Source,
     options: &comparison::Options,
     pulse: &mut Pulse<'_>,
 ) -> Result<Answer, Failure> {
+    let source = &WithMetrics { source, metrics };
     if let Some(id) = &args.explain {
         let explained = singles::explain(id, source, options, pulse)?;
         return Ok(Answer::Explained(explained));

@@ -223,3 +223,29 @@ fn a_trace_is_explained_by_the_others_of_its_type() {
     assert!(shown.contains("among 59 others of cart GET /cart"), "{shown}");
     assert_eq!(run(&["compare", day.path(), "--explain", "999"]).status.code(), Some(1));
 }
+
+/// The processor of the database is busy in the bad hour, and a row of the file is not a number.
+#[test]
+fn metrics_are_variables() {
+    let good = recording("compare-metrics-good", 0, &traces(40, |_| CALLED));
+    let bad = recording("compare-metrics-bad", 1, &traces(40, |_| CALLED));
+    let row = |second: u64| {
+        let busy = if second >= 3_600 { 80 } else { 20 };
+        format!(
+            "{},db,cpu %,{}\n{},db,threads,8\n",
+            1_764_000_000 + second,
+            busy + second % 3,
+            1_764_000_000 + second
+        )
+    };
+    let rows: String = (0..60).chain(3_600..3_660).map(row).collect();
+    let metrics = Scratch::new(
+        "compare-metrics.csv",
+        &format!("time,entity,name,value\n{rows}1764000000,db,cpu %,NaN\n"),
+    );
+    let found = comparison(&[good.path(), bad.path(), "--metrics", metrics.path()]);
+    assert_eq!(first(&found).0, "db cpu %");
+    let shown = success(&run(&["compare", good.path(), bad.path(), "--metrics", metrics.path()]));
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains("2 series of --metrics") && shown.contains("skipped: 1 row of"), "{shown}");
+}

@@ -227,6 +227,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (COMPARE, "--layouts", REFUSED),
     (COMPARE, "--log-zone", REFUSED),
     (COMPARE, "--metric", REFUSED),
+    (COMPARE, "--metrics", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
     (COMPARE, "--key", REFUSED),
     (COMPARE, "--ignore", [0, 2, 0, 0, 0, 2, 0, 0, 0, 0]),
     (COMPARE, "--weight-step", REFUSED),

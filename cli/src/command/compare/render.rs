@@ -11,6 +11,8 @@ use super::{Compare, TOP_DEFAULT};
 use crate::load::Input;
 use crate::output::{self, count, percent};
 
+/// Pairs of attributes on the screen.
+const PAIRS_SHOWN: usize = 3;
 /// Services on the screen.
 const SERVICES_SHOWN: usize = 5;
 /// Explained variables below the one that explains them.
@@ -21,6 +23,7 @@ const TYPES_SHOWN: usize = 5;
 pub(super) fn screen(args: &Compare, inputs: &[Input], comparison: &Comparison) -> String {
     let mut text = head(args, comparison);
     text.push_str(&variables(args, comparison));
+    text.push_str(&pairs(comparison));
     text.push_str(&services(comparison));
     text.push_str(&mix(comparison));
     text.push_str(&notes(comparison));
@@ -129,6 +132,17 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
         let _ = writeln!(text, "{}\n", legend.join("\n"));
     }
     text
+}
+
+fn pairs(comparison: &Comparison) -> String {
+    if comparison.pairs.is_empty() {
+        return String::new();
+    }
+    let rows = comparison.pairs.iter().take(PAIRS_SHOWN).map(|pair| {
+        let [good, bad] = pair.means.map(percent);
+        vec![pair.variables.join(" and "), good, bad]
+    });
+    format!("pairs that differ more than each alone:\n{}", output::table(&["both", "good", "bad"], rows))
 }
 
 fn services(comparison: &Comparison) -> String {
