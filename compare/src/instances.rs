@@ -82,6 +82,8 @@ pub struct Variables {
     roles: Vec<Role>,
     /// The numbers of events and of states.
     numbers: [HashMap<String, VariableId, RandomState>; 2],
+    /// The numbers of variables whose names have a key; `None` if they are to be ignored.
+    keys: HashMap<u128, Option<VariableId>, RandomState>,
     most: usize,
     /// The number of observations of variables beyond `most`.
     left_out: u64,
@@ -90,7 +92,14 @@ pub struct Variables {
 impl Variables {
     /// An empty table for at most this many variables.
     pub fn new(most: usize) -> Self {
-        Variables { names: Vec::new(), roles: Vec::new(), numbers: Default::default(), most, left_out: 0 }
+        Variables {
+            names: Vec::new(),
+            roles: Vec::new(),
+            numbers: Default::default(),
+            keys: HashMap::default(),
+            most,
+            left_out: 0,
+        }
     }
 
     /// The number of a variable; `None` if the table is full. That is counted.
@@ -108,6 +117,28 @@ impl Variables {
         self.roles.push(Role::Other);
         numbers.insert(name.to_owned(), number);
         Some(number)
+    }
+
+    /// As [`Self::number`], for a name that always has this key. It is made once; a name of `None`
+    /// is no variable.
+    pub fn number_of(
+        &mut self,
+        key: u128,
+        kind: Kind,
+        name: impl FnOnce() -> Option<String>,
+    ) -> Option<VariableId> {
+        if let Some(&known) = self.keys.get(&key) {
+            return known;
+        }
+        let Some(name) = name() else {
+            self.keys.insert(key, None);
+            return None;
+        };
+        let number = self.number(kind, &name);
+        if number.is_some() {
+            self.keys.insert(key, number);
+        }
+        number
     }
 
     /// The kind and name of a variable.

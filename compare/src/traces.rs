@@ -7,6 +7,7 @@
 //! | `gap A->B ms` | state | end of a span of A, its duration less that of its child in B |
 //! | `service operation error` | event | end of a span with status error |
 //! | `service operation: event` | event | the span's event |
+//! | `service operation: TYPE`, `... TYPE message` | event | an exception in the span's events |
 //! | `service key=value` | event | start of a span with this attribute |
 //! | `service key` | state | end of a span, its numeric attribute |
 //! | `service log logger#line` | event | a log record |
@@ -16,33 +17,29 @@
 //! Times are ms since the root's start. In the paper the root provides the metric and is no
 //! variable; here it is one like others, but for its start.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use astracer_model::Format;
-use astracer_model::span::{Span, Status};
-use astracer_model::time::UnixNanos;
-use astracer_model::value::{Attribute, Value};
-use astracer_recording::recording::{Recording, SpanView, TraceView};
+use astracer_model::span::Status;
+use astracer_recording::intern::Symbol;
+use astracer_recording::log_event;
+use astracer_recording::recording::{ContentView, Kept, Recording, SpanView, TraceView};
+use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::stop::Pulse;
+use astracer_recording::weight;
 use astracer_samplers::KeyRule;
 
-use super::features::Kind;
-use super::instances::{Class, Head, Observed, Role, Source, VariableId, Variables};
+use super::instances::{Class, Head, Observed, Role, Source, Variables};
 use super::templates::Templates;
-use astracer_recording::root_attributes::RootAttributes;
-use astracer_recording::weight;
 
-/// The most distinct values of an attribute that are all variables. With more, such as customers,
-/// only the most frequent ones are.
-pub const VALUES_MAX: usize = 50;
-/// The most frequent values of such an attribute that are variables, if this many traces have them.
-const FREQUENT_MAX: usize = 20;
-const FREQUENT_TRACES_MIN: u32 = 5;
-/// Stands for the other values of such an attribute.
-pub(super) const OTHERS: &str = "(others)";
-/// The values of an attribute that are counted; later new ones are not.
-const COUNTED_MAX: usize = 20_000;
+mod attributes;
+mod writer;
+
+use attributes::Named;
+pub(super) use attributes::OTHERS;
+pub use attributes::VALUES_MAX;
+use writer::{About, Symbols, Writer};
 
 /// A trace that was chosen for the comparison.
 #[derive(Clone, Copy, Debug)]
@@ -94,17 +91,12 @@ pub struct Traces<'r> {
     chosen: Vec<Chosen<'r>>,
     heads: Vec<Head>,
     types: Vec<String>,
-    /// Services that several files of one process each share, by their symbol in each recording.
+    /// Services that several files of one process each share.
     shared: HashSet<String>,
-    /// The attributes that are variables: (service, key). Of some only these values.
-    few: Named,
+    /// The attributes that are variables.
+    named: Named,
     templates: Templates,
 }
-
-/// Attributes by service and key; `None` stands for all values.
-type Named = HashMap<(String, String), Option<HashSet<String>>>;
-/// Each value of an attribute with the number of traces, and the last of them.
-type Counted = HashMap<String, (u32, usize)>;
 
 impl<'r> Traces<'r> {
     /// Makes instances of these traces. `None` if `pulse` stopped the work.
@@ -115,13 +107,13 @@ impl<'r> Traces<'r> {
             heads: Vec::with_capacity(chosen.len()),
             types: Vec::new(),
             shared: shared_services(&chosen),
-            few: HashMap::new(),
+            named: Named::default(),
             templates: Templates::default(),
             chosen,
         };
         if !method.paper {
             all.templates = Templates::new(recordings(&all.chosen));
-            all.few = all.attributes(pulse)?;
+            all.named = Named::new(&all.chosen, pulse)?;
         }
         let names: Vec<String> = all.type_names();
         let mut numbers: HashMap<&str, u32> = HashMap::new();
@@ -138,7 +130,7 @@ impl<'r> Traces<'r> {
                 stratum,
                 weight: weight::adjusted_count(one.recording, one.trace),
                 length_ms: ms(root.duration_ns()),
-                metric: metric(&method.metric, one.trace),
+                metric: metric(&method.metric, one.recording, one.trace),
                 start_ns: root.start().0,
             });
             if pulse.stopped() {
@@ -178,42 +170,13 @@ impl<'r> Traces<'r> {
         self.chosen.iter().map(entry).collect()
     }
 
-    /// The attributes with two values or more, and of those with many the most frequent values.
-    /// Classes play no part, or chance would be underestimated.
-    fn attributes(&self, pulse: &mut Pulse<'_>) -> Option<Named> {
-        let mut values: HashMap<(&str, &str), Counted> = HashMap::new();
-        for (at, one) in self.chosen.iter().enumerate() {
-            for span in one.trace.spans() {
-                let Some(full) = span.full() else { continue };
-                for attribute in full.attributes.iter().chain(&full.resource.attributes) {
-                    let known = values.entry((span.service(), &attribute.key)).or_default();
-                    let Some(text) = text(&attribute.value) else { continue };
-                    if let Some((traces, last)) = known.get_mut(&text) {
-                        *traces += u32::from(*last != at);
-                        *last = at;
-                    } else if known.len() < COUNTED_MAX {
-                        known.insert(text, (1, at));
-                    }
-                }
-                if pulse.stopped() {
-                    return None;
-                }
-            }
-        }
-        let named = values.into_iter().filter_map(|((service, key), values)| {
-            let allowed = match values.len() {
-                0 | 1 => return None,
-                2..=VALUES_MAX => None,
-                _ => Some(frequent(values)?),
-            };
-            Some(((service.to_owned(), key.to_owned()), allowed))
-        });
-        Some(named.collect())
+    fn is_shared(&self, span: SpanView<'_>) -> bool {
+        !self.shared.is_empty() && self.shared.contains(span.service())
     }
 
     /// The service of a span; with the file's stem where several files share it.
     fn service(&self, span: SpanView<'_>) -> String {
-        match self.shared.contains(span.service()) {
+        match self.is_shared(span) {
             true => labelled(stem(span.file()), span.service()),
             false => span.service().to_owned(),
         }
@@ -233,51 +196,85 @@ impl Source for Traces<'_> {
         let one = &self.chosen[at];
         let trace = one.trace;
         let root = trace.root();
-        let mut writer = Writer { ignore: &self.method.ignore, zero: root.start(), variables, observed };
-        let mut resources: HashSet<usize> = HashSet::new();
-        let covered = if self.method.paper { HashMap::new() } else { covered(trace) };
+        let ignore = &self.method.ignore;
+        let mut writer = Writer { ignore, run: one.run, zero: root.start(), variables, observed };
+        let mut resources: Vec<u32> = Vec::new();
+        let covered = if self.method.paper { Vec::new() } else { covered(trace) };
         for span in trace.spans() {
             let is_root = span.index() == root.index();
             if is_root && self.method.paper {
                 continue;
             }
-            let service = self.service(span);
-            let name = labelled(&service, span.name());
+            let named = Operation { traces: self, span };
+            let symbols = named.symbols(NO_SYMBOL);
             if !is_root {
-                writer.event(&name, span.start());
+                writer.event(About::Span, symbols, span.start(), || named.name());
             }
             if let Some(end) = span.end() {
                 if !(is_root && self.method.is_duration_chosen) {
-                    writer.state(&format!("{name} ms"), end, ms(span.duration_ns()));
+                    let duration = ms(span.duration_ns());
+                    writer.state(About::Duration, symbols, end, duration, || format!("{} ms", named.name()));
                 }
-                if let Some(&covered) = covered.get(&span.index()) {
-                    writer.state(
-                        &format!("{name} own ms"),
-                        end,
-                        ms(span.duration_ns().saturating_sub(covered)),
-                    );
+                if let Ok(place) = covered.binary_search_by_key(&span.index(), |&(index, _)| index) {
+                    let own = ms(span.duration_ns().saturating_sub(covered[place].1));
+                    writer.state(About::Own, symbols, end, own, || format!("{} own ms", named.name()));
                 }
             }
             if let (Some(parent), Some(_)) = (span.parent(), span.end())
-                && parent.service() != span.service()
+                && parent.service_symbol() != span.service_symbol()
                 && let Some(end) = parent.end()
             {
-                let above = self.service(parent);
                 // In nanoseconds first: the difference of two large numbers of ms loses digits.
                 let gap = i128::from(parent.duration_ns()) - i128::from(span.duration_ns());
-                writer.state(&format!("gap {above}->{service} ms"), end, gap as f64 / 1e6);
+                let is_plain = !self.is_shared(parent) && !self.is_shared(span);
+                let symbols = is_plain.then(|| [parent.service_symbol(), span.service_symbol(), NO_SYMBOL]);
+                writer.state(About::Gap, symbols, end, gap as f64 / 1e6, || {
+                    format!("gap {}->{} ms", self.service(parent), self.service(span))
+                });
             }
             if self.method.paper {
                 continue;
             }
             if span.status() == Status::Error {
-                writer.event(&format!("{name} error"), span.end().unwrap_or(span.start()));
+                let at = span.end().unwrap_or(span.start());
+                writer.event(About::Error, symbols, at, || format!("{} error", named.name()));
             }
-            if let Some(full) = span.full() {
-                self.observe_content(span, full, &service, &name, &mut resources, &mut writer);
+            if let Some(content) = span.content() {
+                self.observe_content(one, &named, content, &mut resources, &mut writer);
             }
         }
         self.observe_logs(one, &mut writer);
+    }
+}
+
+/// Stands for a symbol that a name does not have.
+const NO_SYMBOL: Symbol = Symbol(u32::MAX);
+
+/// A span, to be named.
+struct Operation<'t, 'r> {
+    traces: &'t Traces<'r>,
+    span: SpanView<'r>,
+}
+
+impl Operation<'_, '_> {
+    fn service(&self) -> String {
+        self.traces.service(self.span)
+    }
+
+    fn name(&self) -> String {
+        labelled(&self.service(), self.span.name())
+    }
+
+    /// The symbols of the operation and one more; `None` if the service's name has the file's.
+    fn symbols(&self, more: Symbol) -> Option<Symbols> {
+        let is_plain = !self.traces.is_shared(self.span);
+        is_plain.then(|| [self.span.service_symbol(), self.span.name_symbol(), more])
+    }
+
+    /// The symbols of the service and two more.
+    fn symbols_of_service(&self, more: [Symbol; 2]) -> Option<Symbols> {
+        let is_plain = !self.traces.is_shared(self.span);
+        is_plain.then(|| [self.span.service_symbol(), more[0], more[1]])
     }
 }
 
@@ -285,89 +282,79 @@ impl Traces<'_> {
     fn observe_logs(&self, one: &Chosen<'_>, writer: &mut Writer<'_>) {
         for log in one.trace.logs() {
             let Some(time) = log.time() else { continue };
-            let service = log.span().map_or_else(|| log.service().to_owned(), |span| self.service(span));
-            let event = self.templates.name(log.event());
-            writer.event(&labelled(&service, event), time);
+            let is_plain = log.span().is_none_or(|span| !self.is_shared(span));
+            let service_symbol = log.span().map_or(log.service_symbol(), |span| span.service_symbol());
+            let service = || log.span().map_or_else(|| log.service().to_owned(), |span| self.service(span));
+            let symbols = |more: Symbol| is_plain.then(|| [service_symbol, log.event_symbol(), more]);
+            let event = || self.templates.name(log.event());
+            writer.event(About::Log, symbols(NO_SYMBOL), time, || labelled(&service(), event()));
             if self.method.paper {
                 continue;
             }
             for &(name, value) in log.values() {
-                let number = &one.recording.log_names().name(name)[log.event().len()..];
-                writer.state(&labelled(&service, &format!("{event}{number}")), time, value);
+                writer.state(About::LogNumber, symbols(name), time, value, || {
+                    let number = &one.recording.log_names().name(name)[log.event().len()..];
+                    labelled(&service(), &format!("{}{number}", event()))
+                });
             }
         }
     }
 
     fn observe_content(
         &self,
-        span: SpanView<'_>,
-        full: &Span<'_>,
-        service: &str,
-        name: &str,
-        resources: &mut HashSet<usize>,
+        one: &Chosen<'_>,
+        named: &Operation<'_, '_>,
+        content: ContentView<'_>,
+        resources: &mut Vec<u32>,
         writer: &mut Writer<'_>,
     ) {
-        for event in &full.events {
-            writer.event(&format!("{name}: {}", event.name), event.time);
+        let (span, texts) = (named.span, one.recording.content_texts());
+        for event in content.events {
+            let name = || format!("{}: {}", named.name(), texts.name(event.name));
+            writer.event(About::Event, named.symbols(event.name), event.time, name);
+            let [class, message] = event.exception.map(|symbol| texts.name(symbol));
+            if !class.is_empty() {
+                let symbols = named.symbols(event.exception[0]);
+                writer.event(About::Exception, symbols, event.time, || format!("{}: {class}", named.name()));
+            }
+            if !message.is_empty() {
+                // Numbers and ids in a message differ from one exception to the next.
+                let name = || format!("{}: {class} {}", named.name(), log_event::folded(message));
+                writer.event(About::Message, named.symbols(event.exception[1]), event.time, name);
+            }
         }
         // A resource's attributes say the same on each of its spans.
-        let of_resource = match resources.insert(Arc::as_ptr(&full.resource).addr()) {
-            true => full.resource.attributes.as_slice(),
-            false => &[],
-        };
-        let all = full.attributes.iter().map(|own| (own, false));
-        for (Attribute { key, value }, is_of_resource) in all.chain(of_resource.iter().map(|own| (own, true)))
-        {
-            if let Some(number) = number(value) {
-                writer.state(&labelled(service, key), span.end().unwrap_or(span.start()), number);
+        let is_new = !resources.contains(&content.resource);
+        resources.extend(is_new.then_some(content.resource));
+        let of_resource = if is_new { content.resource_attributes } else { &[] };
+        let all = content.attributes.iter().map(|own| (own, Role::Attribute));
+        for (&(key, value), role) in all.chain(of_resource.iter().map(|own| (own, Role::Resource))) {
+            let number = match value {
+                Kept::Int(value) => Some(value as f64),
+                Kept::Double(value) => Some(value),
+                _ => None,
+            };
+            if let Some(number) = number {
+                let symbols = named.symbols_of_service([key, NO_SYMBOL]);
+                let end = span.end().unwrap_or(span.start());
+                writer.state(About::Number, symbols, end, number, || {
+                    labelled(&named.service(), texts.name(key))
+                });
             }
-            if let Some(allowed) = self.few.get(&(span.service().to_owned(), key.clone().into_owned()))
-                && let Some(text) = text(value)
-            {
-                let is_allowed = allowed.as_ref().is_none_or(|allowed| allowed.contains(&text));
-                let text = if is_allowed { &text } else { OTHERS };
-                let variable = writer.event(&format!("{service} {key}={text}"), span.start());
-                let role = if is_of_resource { Role::Resource } else { Role::Attribute };
-                variable.into_iter().for_each(|variable| writer.variables.set_role(variable, role));
+            if !self.named.has(one.run, span.service_symbol(), key) {
+                continue;
             }
-        }
-    }
-}
-
-/// Writes variables with times since `zero`.
-struct Writer<'w> {
-    ignore: &'w [String],
-    zero: UnixNanos,
-    variables: &'w mut Variables,
-    observed: &'w mut Observed,
-}
-
-impl Writer<'_> {
-    fn time(&self, at: UnixNanos) -> f64 {
-        (i128::from(at.0) - i128::from(self.zero.0)) as f64 / 1e6
-    }
-
-    fn is_ignored(&self, name: &str) -> bool {
-        self.ignore.iter().any(|part| name.contains(part.as_str()))
-    }
-
-    /// Returns the number of the variable, if there is room for it.
-    fn event(&mut self, name: &str, at: UnixNanos) -> Option<VariableId> {
-        let time = self.time(at);
-        let variable = match self.is_ignored(name) {
-            true => None,
-            false => self.variables.number(Kind::Event, name),
-        };
-        self.observed.events.extend(variable.map(|variable| (variable, time)));
-        variable
-    }
-
-    fn state(&mut self, name: &str, at: UnixNanos, value: f64) {
-        let time = self.time(at);
-        if !self.is_ignored(name)
-            && let Some(variable) = self.variables.number(Kind::State, name)
-        {
-            self.observed.states.push((variable, time, value));
+            let (text, symbols) = match value {
+                Kept::Text(text) => (texts.name(text).into(), named.symbols_of_service([key, text])),
+                Kept::Int(value) => (Cow::Owned(value.to_string()), None),
+                Kept::Bool(value) => (Cow::Owned(value.to_string()), None),
+                Kept::Double(_) | Kept::Other => continue,
+            };
+            let variable = writer.event(About::Value, symbols, span.start(), || {
+                let text = self.named.value(one.run, span.service_symbol(), key, &text);
+                format!("{} {}={text}", named.service(), texts.name(key))
+            });
+            variable.into_iter().for_each(|variable| writer.variables.set_role(variable, role));
         }
     }
 }
@@ -378,39 +365,25 @@ fn recordings<'r>(chosen: &[Chosen<'r>]) -> impl Iterator<Item = &'r Recording> 
     by_run.into_values()
 }
 
-/// The most frequent of these values; `None` if none is frequent.
-fn frequent(values: Counted) -> Option<HashSet<String>> {
-    let mut of: Vec<(u32, String)> = values
-        .into_iter()
-        .map(|(text, (traces, _))| (traces, text))
-        .filter(|&(traces, _)| traces >= FREQUENT_TRACES_MIN)
-        .collect();
-    of.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    of.truncate(FREQUENT_MAX);
-    let found: HashSet<String> = of.into_iter().map(|(_, text)| text).collect();
-    (!found.is_empty()).then_some(found)
-}
-
-/// For each span with children, by its index, the nanoseconds during which one of them ran.
-fn covered(trace: TraceView<'_>) -> HashMap<u32, u64> {
-    let mut of_children: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+/// The spans with children, by their index, with the nanoseconds during which a child ran.
+fn covered(trace: TraceView<'_>) -> Vec<(u32, u64)> {
+    let mut parts: Vec<(u32, u64, u64)> = Vec::new();
     for span in trace.spans() {
         let (Some(parent), Some(end)) = (span.parent(), span.end()) else { continue };
         let Some(parent_end) = parent.end() else { continue };
-        let within = (span.start().0.max(parent.start().0), end.0.min(parent_end.0));
-        let own = of_children.entry(parent.index()).or_default();
-        own.extend((within.0 < within.1).then_some(within));
+        let (from, to) = (span.start().0.max(parent.start().0), end.0.min(parent_end.0));
+        parts.push((parent.index(), from, to.max(from)));
     }
-    let length = |mut parts: Vec<(u64, u64)>| {
-        parts.sort_unstable();
+    parts.sort_unstable();
+    let length = |parts: &[(u32, u64, u64)]| {
         let mut reached = 0;
-        parts.into_iter().fold(0, |sum, (start, end)| {
+        parts.iter().fold(0, |sum, &(_, start, end)| {
             let start = start.max(reached);
             reached = reached.max(end);
             sum + end.saturating_sub(start)
         })
     };
-    of_children.into_iter().map(|(span, parts)| (span, length(parts))).collect()
+    parts.chunk_by(|a, b| a.0 == b.0).map(|of_one| (of_one[0].0, length(of_one))).collect()
 }
 
 fn ms(nanos: u64) -> f64 {
@@ -422,34 +395,20 @@ fn labelled(service: &str, name: &str) -> String {
     if service.is_empty() { name.to_owned() } else { format!("{service} {name}") }
 }
 
-/// An attribute's value as text; `None` for lists, maps and bytes.
-fn text(value: &Value<'_>) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.to_string()),
-        Value::Bool(value) => Some(value.to_string()),
-        Value::Int(value) => Some(value.to_string()),
-        Value::Double(_) | Value::Empty | Value::Bytes(_) | Value::Array(_) | Value::Map(_) => None,
-    }
-}
-
-fn number(value: &Value<'_>) -> Option<f64> {
-    match value {
-        Value::Int(value) => Some(*value as f64),
-        Value::Double(value) => Some(*value),
-        _ => None,
-    }
-}
-
-fn metric(metric: &Metric, trace: TraceView<'_>) -> f64 {
+fn metric(metric: &Metric, recording: &Recording, trace: TraceView<'_>) -> f64 {
     match metric {
         Metric::Duration => ms(trace.root().duration_ns()),
         Metric::Errors => trace.spans().filter(|span| span.status() == Status::Error).count() as f64,
-        Metric::Attribute(key) => trace
-            .root()
-            .full()
-            .and_then(|full| full.attributes.iter().find(|attribute| attribute.key == key.as_str()))
-            .and_then(|attribute| number(&attribute.value))
-            .unwrap_or(f64::NAN),
+        Metric::Attribute(key) => {
+            let content = trace.root().content();
+            let attributes = content.map_or(&[][..], |content| content.attributes);
+            let own = attributes.iter().find(|(own, _)| recording.content_texts().name(*own) == key);
+            match own {
+                Some(&(_, Kept::Int(value))) => value as f64,
+                Some(&(_, Kept::Double(value))) => value,
+                _ => f64::NAN,
+            }
+        }
         Metric::Operation(name) => {
             let of = trace.spans().filter(|span| span.name() == name.as_str());
             of.map(|span| ms(span.duration_ns())).sum()

@@ -123,6 +123,13 @@ pub fn message<'l>(log: &'l LogRecord<'_>) -> &'l str {
     &line[..end.unwrap_or(0)]
 }
 
+/// A text with `#` for its numbers and ids.
+pub fn folded(text: &str) -> String {
+    let mut out = String::new();
+    fold(text, &mut out, |_| {});
+    out
+}
+
 /// Appends a text with `#` for its numbers and ids, and calls `number` with each number that stands
 /// alone.
 fn fold(text: &str, out: &mut String, mut number: impl FnMut(f64)) {
@@ -252,7 +259,7 @@ mod tests {
         }
     }
 
-    fn folded(text: &str) -> (String, Vec<f64>) {
+    fn folded_with_numbers(text: &str) -> (String, Vec<f64>) {
         let (mut out, mut numbers) = (String::new(), Vec::new());
         fold(text, &mut out, |value| numbers.push(value));
         (out, numbers)
@@ -277,7 +284,7 @@ mod tests {
             ("(5)", "(#)", &[5.0]),
             ("", "", &[]),
         ] {
-            assert_eq!(folded(text), (name.to_owned(), numbers.to_vec()), "{text}");
+            assert_eq!(folded_with_numbers(text), (name.to_owned(), numbers.to_vec()), "{text}");
         }
     }
 

@@ -16,6 +16,7 @@ use astracer_model::span::{Span, SpanKind, Status};
 use astracer_model::value::Value;
 
 mod content;
+mod contents;
 mod documents;
 mod intake;
 mod join;
@@ -35,12 +36,14 @@ mod values;
 mod view;
 mod x_trace;
 
+use contents::Contents;
 use labels::Labels;
 use logs::Logs;
 use nodes::Nodes;
 use origins::Origins;
 use points::Points;
 
+pub use contents::{ContentView, Kept, KeptEvent};
 pub use intake::{Intake, Keep, Skipped};
 pub use log_groups::GroupLogs;
 pub use logs::{LogView, Stated};
@@ -153,6 +156,8 @@ pub struct Recording {
     full: Vec<Span<'static>>,
     /// Empty unless [`Keep::origins`] is set.
     origins: Origins,
+    /// Empty unless [`Keep::contents`] is set.
+    contents: Contents,
     /// The origin of each span; empty unless [`Keep::origins`] is set.
     span_origins: Vec<u32>,
     /// Empty unless [`Keep::logs`] or [`Keep::records`] is set.

@@ -249,3 +249,32 @@ fn metrics_are_variables() {
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains("2 series of --metrics") && shown.contains("skipped: 1 row of"), "{shown}");
 }
+
+/// Exceptions have the same name as events, and differ by type and message. Numbers in messages do
+/// not tell them apart.
+#[test]
+fn exceptions_are_told_apart_by_type_and_message() {
+    let day = |name: &str, hour: u64, class: &str| {
+        let span = |number: u64| {
+            let start = 1_764_000_000_000_000_000 + hour * 3_600_000_000_000 + number * 1_000_000_000;
+            let text = |key: &str, value: String| json!({"key": key, "value": {"stringValue": value}});
+            let attributes = [
+                text("exception.type", class.to_owned()),
+                text("exception.message", format!("no seat {number} left")),
+            ];
+            json!({"traceId": format!("{:032x}", hour * 1_000 + number + 1), "spanId": "0000000000000001", "name": "buy",
+                "startTimeUnixNano": format!("{start}"), "endTimeUnixNano": format!("{}", start + 5_000_000 + number % 3),
+                "events": [{"name": "exception", "timeUnixNano": format!("{start}"), "attributes": attributes}]})
+        };
+        let spans: Vec<Value> = (0..20).map(span).collect();
+        Scratch::new(name, &json!({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).to_string())
+    };
+    let (good, bad) = (day("compare-full", 0, "Full"), day("compare-closed", 1, "Closed"));
+    let found = comparison(&[good.path(), bad.path()]);
+    let names: Vec<_> =
+        rows(&found).iter().map(|row| row["variable"].as_str().unwrap_or_default().to_owned()).collect();
+    for name in ["buy: Closed", "buy: Closed no seat # left", "buy: Full", "buy: Full no seat # left"] {
+        assert!(names.contains(&name.to_owned()), "{names:?}");
+    }
+    assert!(!names.contains(&"buy: exception".to_owned()), "{names:?}");
+}

@@ -206,7 +206,7 @@ fn odd_traces_are_compared() {
         }
     }
     let text = format!(r#"{{"resourceSpans":[{spans}]}}"#);
-    let mut intake = Intake::new(Keep { full: true, ..Keep::default() });
+    let mut intake = Intake::new(Keep { contents: true, ..Keep::default() });
     astracer_formats::read(
         Format::OtlpJson,
         &mut text.as_bytes(),

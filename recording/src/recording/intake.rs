@@ -36,6 +36,8 @@ const RENAMED_MAX: usize = 1 << 16;
 pub struct Keep {
     /// Keep attributes, events and links, so that spans can be written again.
     pub full: bool,
+    /// Keep attributes and events in compact form.
+    pub contents: bool,
     /// Keep the values of these attributes, taken from the span or else from its resource. If a key
     /// is repeated, the last value counts.
     pub labels: Vec<String>,
@@ -289,6 +291,9 @@ impl<'c> Intake<'c> {
             watch(&span, self.recording.names.name(name), format);
         }
         self.recording.spans.push(row);
+        if self.keep.contents {
+            self.recording.contents.add(&span);
+        }
         if self.keep.full {
             self.recording.full.push(span.into_owned());
         }

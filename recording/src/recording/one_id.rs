@@ -278,6 +278,7 @@ fn merge(recording: &mut Recording, into: u32, piece: u32, node: u32) {
         recording.more_parents.entry(into).or_insert(more);
     }
     recording.points.merge(into, piece);
+    recording.contents.merge(into, piece);
     let (into, piece) = (into as usize, piece as usize);
     if let Some(&[own, theirs]) = pair_of(&recording.span_labels, into, piece).as_ref() {
         recording.span_labels[into] = recording.labels.merge(own, theirs);

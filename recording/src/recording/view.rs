@@ -1,5 +1,6 @@
 //! Read access to the traces of a recording.
 
+use super::contents::ContentView;
 use super::points::EventView;
 use super::{Marks, NO_TIME, NONE, Origin, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
@@ -201,6 +202,11 @@ impl<'r> SpanView<'r> {
     /// The size in bytes of the span as an OTLP protobuf message.
     pub fn otlp_bytes(self) -> u64 {
         u64::from(self.row().otlp_bytes)
+    }
+
+    /// The span's attributes and events in compact form; `None` unless the intake kept them.
+    pub fn content(self) -> Option<ContentView<'r>> {
+        self.recording.content(self.index)
     }
 
     /// The complete span, with attributes, events and links; `None` unless the intake kept them.

@@ -11,8 +11,7 @@ use astracer_compare::instances::Class;
 use astracer_compare::traces::Chosen;
 use astracer_model::TraceId;
 use astracer_model::span::Status;
-use astracer_model::value::Value;
-use astracer_recording::recording::{Keep, SpanView, TraceView};
+use astracer_recording::recording::{Keep, Kept, Recording, SpanView, TraceView};
 use astracer_recording::weight;
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
@@ -148,7 +147,7 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
         ));
     };
     let keep = Keep {
-        full: !args.paper || args.classes.bad_where.is_some() || args.classes.r#where.is_some(),
+        contents: !args.paper || args.classes.bad_where.is_some() || args.classes.r#where.is_some(),
         labels: args.key.iter().flat_map(|key| key.attributes().map(str::to_owned)).collect(),
         own_labels: vec![weight::ADJUSTED_COUNT.to_owned()],
         trace_states: true,
@@ -168,17 +167,17 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
 pub(super) fn choose<'r>(args: &Compare, runs: &'r [Run]) -> Result<Vec<Chosen<'r>>, Failure> {
     let options = &args.classes;
     let mut chosen: Vec<Chosen<'r>> = Vec::new();
-    let wanted = |trace: &TraceView<'_>| {
-        options.root.as_ref().is_none_or(|root| trace.root().name() == root)
-            && options.r#where.as_ref().is_none_or(|pair| has(*trace, pair))
-    };
     for (number, run) in (0..).zip(runs) {
         let recording = &run.loaded.recording;
+        let wanted = |trace: &TraceView<'_>| {
+            options.root.as_ref().is_none_or(|root| trace.root().name() == root)
+                && options.r#where.as_ref().is_none_or(|pair| has(recording, *trace, pair))
+        };
         let traces = recording.traces().filter(wanted);
         let one = |(trace, class)| Chosen { recording, trace, class, run: number };
         match run.class {
             Some(class) => chosen.extend(traces.map(|trace| (trace, class)).map(one)),
-            None => chosen.extend(split(options, traces.collect())?.into_iter().map(one)),
+            None => chosen.extend(split(options, recording, traces.collect())?.into_iter().map(one)),
         }
     }
     if chosen.is_empty()
@@ -220,7 +219,11 @@ fn of_class<'c, 'r>(chosen: &'c [Chosen<'r>], class: Class) -> impl Iterator<Ite
     chosen.iter().filter(move |one| one.class == class)
 }
 
-fn split<'r>(options: &Classes, traces: Vec<TraceView<'r>>) -> Result<Vec<(TraceView<'r>, Class)>, Failure> {
+fn split<'r>(
+    options: &Classes,
+    recording: &Recording,
+    traces: Vec<TraceView<'r>>,
+) -> Result<Vec<(TraceView<'r>, Class)>, Failure> {
     let listed = options.bad_ids.as_deref().map(ids).transpose()?;
     let good = options.good_ids.as_deref().map(ids).transpose()?;
     if let (Some(bad), Some(good)) = (&listed, &good)
@@ -240,7 +243,7 @@ fn split<'r>(options: &Classes, traces: Vec<TraceView<'r>>) -> Result<Vec<(Trace
             || slowest.is_some_and(|least| root.duration_ns() >= least)
             || options.bad_above.is_some_and(|limit| root.duration_ns() > limit)
             || options.bad_errors && trace.spans().any(|span| span.status() == Status::Error)
-            || options.bad_where.as_ref().is_some_and(|pair| has(trace, pair))
+            || options.bad_where.as_ref().is_some_and(|pair| has(recording, trace, pair))
             || listed.as_ref().is_some_and(|ids| ids.contains(&trace.id()))
     };
     let mut classes = Vec::new();
@@ -331,18 +334,20 @@ fn ids(path: &Path) -> Result<HashSet<TraceId>, Failure> {
 }
 
 /// True if any span of the trace, or its resource, has this attribute.
-fn has(trace: TraceView<'_>, (key, wanted): &(String, String)) -> bool {
-    let equal = |value: &Value<'_>| match value {
-        Value::String(text) => text == wanted,
-        Value::Bool(value) => wanted.parse() == Ok(*value),
-        Value::Int(value) => wanted.parse() == Ok(*value),
-        Value::Double(value) => wanted.parse() == Ok(*value),
-        _ => false,
+fn has(recording: &Recording, trace: TraceView<'_>, (key, wanted): &(String, String)) -> bool {
+    let texts = recording.content_texts();
+    let Some(key) = texts.find(key) else { return false };
+    let equal = |value: Kept| match value {
+        Kept::Text(text) => texts.name(text) == wanted,
+        Kept::Bool(value) => wanted.parse() == Ok(value),
+        Kept::Int(value) => wanted.parse() == Ok(value),
+        Kept::Double(value) => wanted.parse() == Ok(value),
+        Kept::Other => false,
     };
     let has = |span: SpanView<'_>| {
-        span.full().is_some_and(|full| {
-            let mut all = full.attributes.iter().chain(&full.resource.attributes);
-            all.any(|attribute| attribute.key == key.as_str() && equal(&attribute.value))
+        span.content().is_some_and(|content| {
+            let mut all = content.attributes.iter().chain(content.resource_attributes);
+            all.any(|&(own, value)| own == key && equal(value))
         })
     };
     trace.spans().any(has)
