@@ -2,19 +2,23 @@
 
 use astracer_report::names::{line, named};
 use astracer_report::numbers::{count, measure, percent, signed, span};
-use astracer_report::page::{Page, more, sortable, table};
+use astracer_report::page::{Page, more, table};
 use maud::{Markup, html};
 
 use super::comparison::{Comparison, Row, ServiceRow};
-use super::details::{Details, VARIABLES, VariableDetails};
+use super::details::{Details, VariableDetails};
 use super::{network, words};
 use astracer_critical_path::lanes::Lanes;
 use astracer_critical_path::page::rows;
 
+mod cards;
 mod charts;
 mod graph;
 mod tables;
 mod typical;
+mod variables;
+
+use cards::Card;
 
 const CSS: &str = include_str!("page/page.css");
 
@@ -43,10 +47,10 @@ pub fn page(report: &Report<'_>) -> String {
     let comparison = report.comparison;
     let details = comparison.details.as_ref();
     let body = html! {
-        h1 { "Good and bad traces: " (line(report.title)) }
+        h1 { "Good and bad " (comparison.noun) ": " (line(report.title)) }
         (verdict(report))
         h2 { "Variables that differ" }
-        (variables(comparison))
+        (variables::table(comparison))
         @if let Some(details) = details { (metric(report, details)) }
         (services(&comparison.services))
         (graph::networks(comparison))
@@ -78,70 +82,13 @@ fn verdict(report: &Report<'_>) -> Markup {
         p { (words::classes(comparison)) "." }
         @if let Some(sentence) = words::tail_weights(comparison) { p.warn { (sentence) } }
         p {
-            "The metric P is " (line(&report.comparison.metric.name)) ": " (measure(metric.means[0])) " in good traces and "
+            "The metric P is " (line(&report.comparison.metric.name)) ": " (measure(metric.means[0])) " in good " (comparison.noun) " and "
             (measure(metric.means[1])) " in bad ones on average, a difference of " (signed(metric.difference))
             @if let Some(error) = error { (error) } "."
         }
         @if let Some(warning) = words::tail(comparison) { p.warn { (warning) } }
         p.note {
-            "A variable below goes with bad traces; that alone does not say that it makes them bad. Look at how certain it is first."
-        }
-    }
-}
-
-/// The table of the first screen.
-fn variables(comparison: &Comparison) -> Markup {
-    let all = &comparison.ranked;
-    if all.is_empty() {
-        return html! { p { "No variable differs." } };
-    }
-    let has_runs = all.iter().any(|row| row.null_ratio.is_some());
-    let has_placebos = all.iter().any(|row| row.placebo_t.is_some());
-    let extra = [comparison.has_chances, has_runs, has_placebos, has_placebos];
-    let columns = 6 + extra.into_iter().filter(|has| *has).count();
-    let name = |place: usize, row: &Row| {
-        html! {
-            @if place < VARIABLES && comparison.details.is_some() {
-                a href=(format!("#v{}", place + 1)) { (line(&row.ranked.variable)) }
-            } @else { (line(&row.ranked.variable)) }
-        }
-    };
-    html! {
-        (table(&html! {
-            tr {
-                th { "variable" } th { "feature" } th { "good" } th { "bad" } th { "difference" } th { "± 95 %" }
-                @if comparison.has_chances { th { "chance" } }
-                @if has_runs { th { "null ratio" } }
-                @if has_placebos { th { "|t|" } th { "placebo |t|" } }
-            }
-            @for (place, row) in all.iter().enumerate().take(ROWS_SHOWN) {
-                tr {
-                    td.name { (name(place, row)) } td { (row.ranked.feature) }
-                    td { (measure(row.ranked.test.means[0])) } td { (measure(row.ranked.test.means[1])) }
-                    td { (signed(row.difference)) } td { (measure(row.error_95)) }
-                    @if comparison.has_chances { td { (row.chance.map_or_else(|| "-".to_owned(), words::chance)) } }
-                    @if has_runs {
-                        td {
-                            (row.null_ratio.map_or_else(|| "-".to_owned(), measure))
-                            @if row.confirmed { " confirmed" }
-                        }
-                    }
-                    @if has_placebos {
-                        td { (measure(row.ranked.test.t.abs())) }
-                        td { (row.placebo_t.map_or_else(|| "-".to_owned(), measure)) }
-                    }
-                }
-            }
-            (more(all.len(), ROWS_SHOWN, columns))
-        }))
-        @if comparison.has_chances {
-            p.note { "Chance: the share of permutations of the labels within types in which some feature differs as much." }
-        }
-        @if has_runs {
-            p.note {
-                "Null ratio: the least |t| of the bad runs against a good one, by the largest |t| between two good runs. "
-                "From 3 on, and if it is significant against each good run, a difference is confirmed."
-            }
+            "A variable below goes with bad " (comparison.noun) "; that alone does not say that it makes them bad. Look at how certain it is first."
         }
     }
 }
@@ -163,7 +110,7 @@ fn of_histogram(histogram: &super::details::histogram::Histogram) -> Markup {
     let [good, bad] = histogram.missing;
     html! {
         @if good > 0.0 || bad > 0.0 {
-            p.note { "Without a value: " (percent(good)) " of good and " (percent(bad)) " of bad traces." }
+            p.note { "Without a value: " (percent(good)) " of good and " (percent(bad)) " of bad ones." }
         }
         @if histogram.clipped { p.note { "The outermost bars also count values beyond them." } }
     }
@@ -206,16 +153,17 @@ fn values(comparison: &Comparison, details: &Details) -> Markup {
                 @if details.types.len() > 1 {
                     details {
                         summary { "By type of request" }
-                        (table(&html! {
-                            tr { th { "type" } th { "good" } th { "bad" } th { "difference" } th { "good traces" } th { "bad traces" } }
-                            @for row in details.types.iter().take(ROWS_SHOWN) {
-                                tr {
-                                    td.name { (line(&row.name)) } td { (measure(row.means[0])) } td { (measure(row.means[1])) }
-                                    td { (signed(row.means[1] - row.means[0])) } td { (count(row.n[0])) } td { (count(row.n[1])) }
-                                }
-                            }
-                            (more(details.types.len(), ROWS_SHOWN, 6))
-                        }))
+                        (cards::cards(
+                            &["type", "good", "bad", "difference", "good traces", "bad traces"],
+                            details.types.iter().take(ROWS_SHOWN).map(|row| Card::of(html! { (line(&row.name)) }, [
+                                measure(row.means[0]),
+                                measure(row.means[1]),
+                                signed(row.means[1] - row.means[0]),
+                                count(row.n[0]),
+                                count(row.n[1]),
+                            ])),
+                            details.types.len(),
+                        ))
                     }
                 }
             }
@@ -251,18 +199,16 @@ fn only(comparison: &Comparison, details: &Details) -> Markup {
     let of = |class: usize, name: &str| {
         let (rows, all) = (&details.only[class], comparison.instances[class].max(1) as f64);
         html! {
-            @if rows.is_empty() { p { "No variable is in " (name) " traces alone." } }
+            @if rows.is_empty() { p { "No variable is in " (name) " " (comparison.noun) " alone." } }
             @else {
-                (table(&html! {
-                    tr { th { "in " (name) " traces alone" } th { (name) " traces" } th { "share" } }
-                    @for row in rows.iter().take(ROWS_SHOWN) {
-                        tr {
-                            td.name { (line(&row.variable)) } td { (count(row.instances)) }
-                            td { (percent(row.instances as f64 / all)) }
-                        }
-                    }
-                    (more(rows.len(), ROWS_SHOWN, 3))
-                }))
+                (cards::cards(
+                    &[&format!("in {name} {} alone", comparison.noun), &format!("{name} {}", comparison.noun), "share"],
+                    rows.iter().take(ROWS_SHOWN).map(|row| Card::of(html! { (line(&row.variable)) }, [
+                        count(row.instances),
+                        percent(row.instances as f64 / all),
+                    ])),
+                    rows.len(),
+                ))
             }
         }
     };
@@ -286,18 +232,16 @@ fn mix(comparison: &Comparison) -> Markup {
                     None => { "There are too few traces to compare the shares of types." }
                 }
             }
-            (sortable(&html! {
-                tr { th { "type" } th { "share of good" } th { "share of bad" } th { "good traces" } th { "bad traces" } }
-                @for row in mix.types.iter().take(ROWS_SHOWN) {
-                    tr {
-                        td.name { (line(&row.name)) } td { (percent(row.shares[0])) } td { (percent(row.shares[1])) }
-                        td { (count(row.instances[0])) } td { (count(row.instances[1])) }
-                    }
-                }
-            }))
-            @if mix.types.len() > ROWS_SHOWN {
-                p.note { (count((mix.types.len() - ROWS_SHOWN) as u64)) " more types are not shown." }
-            }
+            (cards::cards(
+                &["type", "share of good", "share of bad", "good traces", "bad traces"],
+                mix.types.iter().take(ROWS_SHOWN).map(|row| Card::of(html! { (line(&row.name)) }, [
+                    percent(row.shares[0]),
+                    percent(row.shares[1]),
+                    count(row.instances[0]),
+                    count(row.instances[1]),
+                ])),
+                mix.types.len(),
+            ))
         }
     }
 }

@@ -8,6 +8,8 @@ use super::Compared;
 const BINS: usize = 24;
 /// Positive values that differ by this factor are drawn on a logarithmic axis.
 const LOG_MIN: f64 = 100.0;
+/// The same for positive values of which few are much larger than the others.
+const LOG_TAIL_MIN: f64 = 10.0;
 /// The share of each class beyond which values count for the outermost bins.
 const OUTSIDE: f64 = 0.005;
 
@@ -81,6 +83,9 @@ fn bins(of: &[Vec<f64>; 2]) -> (Vec<f64>, bool, bool) {
     let (mut from, mut to) = ends(OUTSIDE).unwrap_or((least, most));
     if most - least <= 2.0 * (to - from) {
         (from, to) = (least, most);
+    } else if let Some((from, to)) = heavy_tail(of, most) {
+        let step = (to / from).ln();
+        return ((0..=BINS).map(|bin| from * (step * place(bin)).exp()).collect(), true, least < from);
     }
     if to - from <= f64::EPSILON * 64.0 * from.abs().max(to.abs()) {
         let half = from.abs().max(to.abs()).max(1e-9) * 0.05;
@@ -93,6 +98,21 @@ fn bins(of: &[Vec<f64>; 2]) -> (Vec<f64>, bool, bool) {
         return (Vec::new(), false, false);
     }
     (edges, false, least < from || most > to)
+}
+
+/// The ends of a logarithmic axis for values of which few are much larger than the others and none
+/// is below 0. Zeros, and the smallest values, count for the first bin.
+fn heavy_tail(of: &[Vec<f64>; 2], most: f64) -> Option<(f64, f64)> {
+    let smallest = |values: &Vec<f64>| {
+        let positive = &values[values.partition_point(|&value| value <= 0.0)..];
+        let is_usable = values.first().is_none_or(|&least| least >= 0.0) && positive.len() * 2 > values.len();
+        is_usable.then(|| positive.get((positive.len() as f64 * OUTSIDE) as usize).copied()).flatten()
+    };
+    let mut from = f64::INFINITY;
+    for values in of.iter().filter(|values| !values.is_empty()) {
+        from = from.min(smallest(values)?);
+    }
+    (most / from >= LOG_TAIL_MIN).then_some((from, most))
 }
 
 #[cfg(test)]
@@ -134,6 +154,20 @@ mod tests {
         let got = histogram(&many, &[0.5], None);
         assert!(got.clipped && got.edges[BINS] < 142.0, "{got:?}");
         assert!((got.shares[0].iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    }
+
+    /// 1,000 values up to 2 and one of 50: on a linear axis all but one are in the first bin.
+    #[test]
+    fn a_heavy_tail_is_logarithmic() {
+        let mut many: Vec<f64> = (0..1_000).map(|n| 1.0 + f64::from(n) / 1_000.0).collect();
+        many.push(50.0);
+        let got = histogram(&many, &[1.5], None);
+        assert!(got.log && (got.edges[BINS] - 50.0).abs() < 1e-9, "{got:?}");
+        let filled = got.shares[0].iter().filter(|&&share| share > 0.0).count();
+        assert!(filled >= 5, "{got:?}");
+        many[0] = 0.0;
+        let got = histogram(&many, &[1.5], None);
+        assert!(got.log && got.clipped && got.edges[0] > 0.9, "{got:?}");
     }
 
     #[test]

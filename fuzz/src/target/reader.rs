@@ -96,6 +96,8 @@ fn join(collected: &Collected) {
     let label = || vec!["http.method".to_owned()];
     let keep = Keep {
         full: true,
+        contents: true,
+        log_groups: None,
         labels: label(),
         own_labels: label(),
         trace_states: true,
