@@ -79,6 +79,10 @@ const CASES: [(&str, &[(&str, u64)]); 3] = [
             ("flows, subscriber, kept", 10),
             ("flows, subscriber, kept, no context", 10),
             ("flows, subscriber, dropped, ten branches", 10),
+            ("all applications, dropped, exclusive", 10),
+            ("all applications, subscriber, dropped, no context", 10),
+            ("all applications, subscriber, kept", 10),
+            ("stock layer, dropped", 10),
         ],
     ),
     (

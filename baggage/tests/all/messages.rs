@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_baggage::{
-    ANSWER_HEADER, Application, Applications, BAGGAGE_HEADER, Flow, Flows, MessageStats, Namespace,
+    ANSWER_HEADER, Application, Applications, BAGGAGE_HEADER, Calling, Flow, Flows, MessageStats, Namespace,
     RETURN_HEADER, Registry, View, flow,
 };
 use astracer_sdk::{Builder, ParentDecision};
@@ -430,4 +430,32 @@ fn pythons_sdk_passes_our_member_on() {
             assert!(recorded["sent"].ends_with(&sent));
         });
     }
+}
+
+/// Transports enter the span of a call where they send and receive, in tasks of their own. After
+/// the call, that is a fork without a mark.
+#[test]
+fn the_span_of_a_call_may_be_entered_by_the_transport() {
+    let service = service();
+    let enter = |span: &tracing::Span| {
+        let stay = service.stay();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stay();
+                span.in_scope(|| ());
+            });
+        });
+    };
+    service.world.inside(|| {
+        info_span!("root").in_scope(|| {
+            let (during, after) = (info_span!("during"), info_span!("after"));
+            let call = during.in_scope(Flow::branch);
+            enter(&during);
+            drop(call);
+            let calling = after.in_scope(Calling::here);
+            drop(calling);
+            enter(&after);
+        });
+    });
+    assert_eq!(service.unmarked(), [("after", 1)]);
 }

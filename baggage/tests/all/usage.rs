@@ -79,6 +79,38 @@ fn times_are_of_all_branches_whatever_is_kept() {
     }
 }
 
+/// A branch that runs in its parent's place: its time is not its parent's too, which waits.
+#[test]
+fn times_of_a_branch_on_the_same_thread_count_once() {
+    let service = sampling("never");
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            service.work(1);
+            branch_fn(|| service.work(3))().join();
+            service.work(1);
+        });
+    });
+    assert_eq!(millis(&service.row("(none)", "request")), [5, 5, 3]);
+}
+
+/// A client's span is a local root below a dropped one, so that its context can be sent. In a kept
+/// trace it is none, and sums must not depend on that.
+#[test]
+fn spans_below_a_dropped_root_are_no_rows() {
+    for sampler in ["always", "never"] {
+        let service = sampling(sampler);
+        service.world.inside(|| {
+            info_span!("request").in_scope(|| {
+                let call = || info_span!("call", otel.kind = "client").in_scope(|| ());
+                call();
+                branch_fn(call)().join();
+            });
+        });
+        let rows = service.flows.tenants().rows;
+        assert_eq!((rows.len(), &*rows[0].resource, rows[0].calls), (1, "request", 1), "{sampler}");
+    }
+}
+
 /// A request runs in a caller's flow, on a thread that stays in that flow after its root's end.
 #[test]
 fn times_are_those_of_the_flow_also_in_a_wrapper() {
