@@ -192,6 +192,12 @@ fn tenants_are_counted_in_each_service_of_the_chain() {
         assert_eq!(calls(&summary(&text, "shop")), of("GET /orders/{id}"), "{options:?}");
         assert_eq!(calls(&summary(&text, "stock")), of("stock.Stock/Reserve"), "{options:?}");
         assert_eq!(calls(&summary(&text, "bank")), both(["GET /limits/{id}", "GET /payments/{id}"]));
+        // The shop fails at orders 3 and 10, the bank declines orders 5 and 10.
+        let errors = ["shop", "stock", "bank"].map(|service| {
+            let rows = summary(&text, service)["tenants"].as_array().expect("a list").clone();
+            rows.iter().map(|row| row["errors"].as_u64().expect("a number")).sum::<u64>()
+        });
+        assert_eq!(errors, [2, 0, 2], "{options:?}");
     }
 }
 
