@@ -31,7 +31,7 @@ pub(super) const MIXED: u8 = 64;
 
 /// Flows from which a flow was split off, the closest first. A deeper one is not recognised.
 pub(super) const ANCESTORS: usize = 8;
-/// Slots that are allocated at once, while a request waits: about 250 KB.
+/// Slots that are allocated at once, while a request waits: about 300 KB.
 const CHUNK: u32 = 1024;
 /// A larger bound would make the list of chunks large.
 const SLOTS_MAX: u32 = 1 << 24;
