@@ -151,8 +151,8 @@ impl OfType {
             }
         }
         let row = |&at: &usize| {
-            let cells = sample.row(parts[at].at).iter();
-            let cell = |&(column, value): &(Column, f64)| {
+            let cells = sample.row(parts[at].at);
+            let cell = |(column, value): (Column, f64)| {
                 let number = numbers[column as usize];
                 let total = columns.get(number as usize)?;
                 Some((number, if total.is_count { value } else { value - total.mean }))

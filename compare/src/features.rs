@@ -164,6 +164,20 @@ pub fn event(times: &mut [f64], length: f64) -> Values {
     values
 }
 
+/// The features of an event that happened once.
+pub(super) fn single_event(time: f64, length: f64) -> Values {
+    let share = relative(time, length);
+    [time, time, time, share, share, share, 1.0, 1.0, f64::NAN, f64::NAN]
+}
+
+/// The features of a state with one value.
+pub(super) fn single_state(time: f64, value: f64, length: f64, median_length: f64) -> Values {
+    let at = |then: f64| if time <= then { value } else { f64::NAN };
+    let [a, b, c] = [length / 4.0, length / 2.0, length * 0.75].map(at);
+    let [d, e, f] = [median_length / 4.0, median_length / 2.0, median_length * 0.75].map(at);
+    [value, value, value, value, a, b, c, d, e, f]
+}
+
 /// A run of length 0 has no relative times.
 fn relative(time: f64, length: f64) -> f64 {
     if length > 0.0 { time / length } else { f64::NAN }
@@ -192,4 +206,21 @@ pub fn state(points: &mut [(f64, f64)], length: f64, median_length: f64) -> Valu
         at(median_length / 2.0),
         at(median_length * 0.75),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits are compared, since NaN is a missing value.
+    #[test]
+    fn one_observation_has_the_features_of_a_list_of_one() {
+        let bits = |values: Values| values.map(f64::to_bits);
+        for (time, length, median) in [(3.0, 10.0, 8.0), (0.0, 0.0, 4.0), (-1.0, 4.0, 0.0), (9.0, 12.0, 30.0)]
+        {
+            assert_eq!(bits(single_event(time, length)), bits(event(&mut [time], length)));
+            let many = state(&mut [(time, 7.5)], length, median);
+            assert_eq!(bits(single_state(time, 7.5, length, median)), bits(many));
+        }
+    }
 }

@@ -278,7 +278,7 @@ impl Work<'_> {
         }
         let mut counts = vec![0usize; self.sample.columns()];
         for &row in self.rows {
-            self.sample.row(row).iter().for_each(|&(column, _)| counts[column as usize] += 1);
+            self.sample.row(row).for_each(|(column, _)| counts[column as usize] += 1);
         }
         let count = |variable: VariableId| counts[column(variable, place) as usize];
         let is_present = |variable: &VariableId| {

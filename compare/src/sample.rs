@@ -33,16 +33,24 @@ pub struct Sample {
     pub variables: Variables,
     /// The median length of all runs, ms.
     pub median_length: f64,
-    /// The end of each instance's row.
-    ends: Vec<usize>,
-    cells: Vec<(Column, f64)>,
+    /// The end of each instance's row in `words` and in `values`, and the instance's length.
+    ends: Vec<(usize, usize, f64)>,
+    /// A column, which has one of `values`, or [`SINGLE`] and a variable that was observed once,
+    /// which has a time and, as a state, a value there. Most variables are observed once, and their
+    /// features take ten times as much.
+    words: Vec<u32>,
+    values: Vec<f64>,
     /// Values that were no numbers below 1e70, beyond which sums overflow.
     pub not_finite: u64,
     /// Gaps below 0: the child took longer than its parent. They count like others.
     pub negative_gaps: u64,
     has_presence: bool,
+    /// Which variables are gaps, as far as one was asked for.
+    gaps: Vec<bool>,
 }
 
+/// Marks a variable that was observed once. No column is as large.
+const SINGLE: u32 = 1 << 31;
 /// The place of the count among an event's features.
 pub const COUNT: usize = 6;
 /// The place of the presence.
@@ -63,10 +71,12 @@ impl Sample {
             variables: Variables::new(variables_max),
             median_length,
             ends: Vec::with_capacity(source.heads().len()),
-            cells: Vec::new(),
+            words: Vec::new(),
+            values: Vec::new(),
             not_finite: 0,
             negative_gaps: 0,
             has_presence,
+            gaps: Vec::new(),
         };
         let (mut observed, mut scratch) = (Observed::default(), Scratch::default());
         for (at, head) in source.heads().iter().enumerate() {
@@ -88,37 +98,86 @@ impl Sample {
             scratch.times.clear();
             scratch.times.extend(of_one.iter().map(|&(_, time)| time).filter(|&time| is_usable(time)));
             self.not_finite += (of_one.len() - scratch.times.len()) as u64;
+            let variable = of_one[0].0;
+            if let [time] = scratch.times[..] {
+                self.words.push(SINGLE | variable);
+                self.values.push(time);
+                continue;
+            }
             let values = features::event(&mut scratch.times, length);
-            self.push(of_one[0].0, Kind::Event, &values);
+            self.push(variable, Kind::Event, &values);
         }
         for of_one in observed.states.chunk_by(|(a, ..), (b, ..)| a == b) {
             scratch.points.clear();
             let points = of_one.iter().map(|&(_, time, value)| (time, value));
             scratch.points.extend(points.filter(|&(time, value)| is_usable(time) && is_usable(value)));
             self.not_finite += (of_one.len() - scratch.points.len()) as u64;
-            if self.variables.get(of_one[0].0).1.starts_with("gap ") {
+            if self.is_gap(of_one[0].0) {
                 let negative = scratch.points.iter().filter(|(_, value)| *value < 0.0).count();
                 self.negative_gaps += negative as u64;
             }
+            let variable = of_one[0].0;
+            if let [(time, value)] = scratch.points[..] {
+                self.words.push(SINGLE | variable);
+                self.values.extend([time, value]);
+                continue;
+            }
             let values = features::state(&mut scratch.points, length, self.median_length);
-            self.push(of_one[0].0, Kind::State, &values);
+            self.push(variable, Kind::State, &values);
         }
-        self.ends.push(self.cells.len());
+        self.ends.push((self.words.len(), self.values.len(), length));
+    }
+
+    /// True if a variable is a gap, by its name.
+    fn is_gap(&mut self, variable: VariableId) -> bool {
+        for next in self.gaps.len()..self.variables.len() {
+            self.gaps.push(self.variables.get(next as VariableId).1.starts_with("gap "));
+        }
+        self.gaps[variable as usize]
     }
 
     fn push(&mut self, variable: VariableId, kind: Kind, values: &features::Values) {
         for (place, &value) in values.iter().enumerate().take(kind.features().len()) {
-            let is_presence = kind == Kind::Event && place == PRESENCE;
-            if is_usable(value) && (self.has_presence || !is_presence) {
-                self.cells.push((column(variable, place), value));
+            if self.is_kept(kind, place, value) {
+                self.words.push(column(variable, place));
+                self.values.push(value);
             }
         }
     }
 
-    /// The features of an instance, without counts of 0.
-    pub fn row(&self, at: usize) -> &[(Column, f64)] {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.cells[start..self.ends[at]]
+    fn is_kept(&self, kind: Kind, place: usize, value: f64) -> bool {
+        let is_presence = kind == Kind::Event && place == PRESENCE;
+        is_usable(value) && (self.has_presence || !is_presence)
+    }
+
+    /// The features of an instance, without counts of 0. Those of one variable follow each other.
+    pub fn row(&self, at: usize) -> impl Iterator<Item = (Column, f64)> {
+        let (first, value, _) = at.checked_sub(1).map_or((0, 0, 0.0), |before| self.ends[before]);
+        let (end, end_of_values, length) = self.ends[at];
+        let mut values = self.values[value..end_of_values].iter().copied();
+        self.words[first..end].iter().flat_map(move |&word| {
+            let mut next = || values.next().unwrap_or(f64::NAN);
+            let (variable, kind, of_one) = match word & SINGLE {
+                0 => (word, None, [next(); FEATURES_MAX]),
+                _ => {
+                    let variable = word & !SINGLE;
+                    let (kind, _) = self.variables.get(variable);
+                    let of_one = match kind {
+                        Kind::Event => features::single_event(next(), length),
+                        Kind::State => features::single_state(next(), next(), length, self.median_length),
+                    };
+                    (variable, Some(kind), of_one)
+                }
+            };
+            let places = kind.map_or(1, |kind| kind.features().len());
+            (0..places).filter_map(move |place| match kind {
+                None => Some((variable, of_one[0])),
+                Some(kind) => {
+                    let value = of_one[place];
+                    self.is_kept(kind, place, value).then(|| (column(variable, place), value))
+                }
+            })
+        })
     }
 
     /// The values of some columns in these instances; NaN where missing, and 0 for counts.
@@ -133,7 +192,7 @@ impl Sample {
         let mut all: Vec<Vec<f64>> =
             columns.iter().map(|column| vec![missing(column); instances.len()]).collect();
         for (at, instance) in instances.enumerate() {
-            for &(column, value) in self.row(instance) {
+            for (column, value) in self.row(instance) {
                 if let Some(own) = all.get_mut(places[column as usize]) {
                     own[at] = value;
                 }

@@ -19,6 +19,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use astracer_model::Format;
 use astracer_model::span::Status;
@@ -29,6 +30,7 @@ use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::stop::Pulse;
 use astracer_recording::weight;
 use astracer_samplers::KeyRule;
+use rapidhash::fast::RandomState;
 
 use super::instances::{Class, Head, Observed, Role, Source, Variables};
 use super::templates::Templates;
@@ -115,12 +117,12 @@ impl<'r> Traces<'r> {
             all.templates = Templates::new(recordings(&all.chosen));
             all.named = Named::new(&all.chosen, pulse)?;
         }
-        let names: Vec<String> = all.type_names();
-        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let names = all.type_names();
+        let mut numbers: HashMap<&str, u32, RandomState> = HashMap::default();
         for (one, name) in all.chosen.iter().zip(&names) {
             let root = one.trace.root();
             let stratum = *numbers.entry(name).or_insert_with(|| {
-                all.types.push(name.clone());
+                all.types.push(name.to_string());
                 all.types.len() as u32 - 1
             });
             all.heads.push(Head {
@@ -145,27 +147,29 @@ impl<'r> Traces<'r> {
         &self.chosen
     }
 
-    fn type_names(&self) -> Vec<String> {
-        let by_root = |one: &Chosen<'r>| {
-            let root = one.trace.root();
-            labelled(root.service(), root.name())
+    fn type_names(&self) -> Vec<Rc<str>> {
+        let mut known: HashMap<(u32, Symbol, Symbol), Rc<str>, RandomState> = HashMap::default();
+        let mut named = |run: u32, span: SpanView<'_>| {
+            let key = (run, span.service_symbol(), span.name_symbol());
+            let name = || labelled(span.service(), span.name()).into();
+            Rc::clone(known.entry(key).or_insert_with(name))
         };
         if let Some(rule) = &self.method.key {
             let mut memory = String::new();
             let key = |one: &Chosen<'r>| {
                 let values = RootAttributes::new(one.recording, one.trace);
-                rule.key(one.trace.root().name(), &values, &mut memory).to_owned()
+                rule.key(one.trace.root().name(), &values, &mut memory).into()
             };
             return self.chosen.iter().map(key).collect();
         }
-        let names: Vec<String> = self.chosen.iter().map(by_root).collect();
-        if names.windows(2).any(|pair| pair[0] != pair[1]) {
+        let names: Vec<Rc<str>> = self.chosen.iter().map(|one| named(one.run, one.trace.root())).collect();
+        if names.windows(2).any(|pair| !Rc::ptr_eq(&pair[0], &pair[1]) && pair[0] != pair[1]) {
             return names;
         }
         let entry = |one: &Chosen<'r>| {
             let root = one.trace.root();
             let other = one.trace.spans().find(|span| span.service() != root.service());
-            other.map_or_else(|| by_root(one), |span| labelled(span.service(), span.name()))
+            named(one.run, other.unwrap_or(root))
         };
         self.chosen.iter().map(entry).collect()
     }
@@ -421,9 +425,13 @@ fn metric(metric: &Metric, recording: &Recording, trace: TraceView<'_>) -> f64 {
 /// or cut files by time.
 fn shared_services(chosen: &[Chosen<'_>]) -> HashSet<String> {
     let mut files: HashMap<&str, HashSet<(u32, &str)>> = HashMap::new();
+    let mut seen: HashSet<(u32, Symbol, *const u8), RandomState> = HashSet::default();
     for one in chosen {
         for span in one.trace.spans().filter(|span| span.format() == Some(Format::HTrace)) {
-            files.entry(span.service()).or_default().insert((one.run, span.file()));
+            // Texts are compared once for each service and file.
+            if seen.insert((one.run, span.service_symbol(), span.file().as_ptr())) {
+                files.entry(span.service()).or_default().insert((one.run, span.file()));
+            }
         }
     }
     let is_shared = |files: &HashSet<(u32, &str)>| {

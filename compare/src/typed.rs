@@ -137,7 +137,7 @@ impl OfType {
         let mut instances = vec![Moments::default(); groups];
         for part in parts {
             instances[part.group as usize].add(0.0, part.weight);
-            for &(column, value) in sample.row(part.at) {
+            for (column, value) in sample.row(part.at) {
                 let number = &mut numbers[column as usize];
                 if *number == u32::MAX {
                     *number = columns.len() as u32;

@@ -25,7 +25,7 @@ pub(super) fn rows(compared: &Compared<'_>) -> [Vec<OnlyRow>; 2] {
     for (at, head) in compared.heads.iter().enumerate() {
         let mut before = None;
         // The features of one variable follow each other.
-        for &(column, _) in sample.row(at) {
+        for (column, _) in sample.row(at) {
             let variable = column as usize / FEATURES_MAX;
             if before.replace(variable) != Some(variable) {
                 counts[variable][head.class.index()] += 1;

@@ -130,7 +130,7 @@ fn features_are_those_of_the_sample() {
     assert!(close(sample.median_length, expected["median_duration"].as_f64().expect("a number")));
     let mut found: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
     for at in 0..sample.len() {
-        for &(column, value) in sample.row(at) {
+        for (column, value) in sample.row(at) {
             let (variable, feature) = column_feature(&sample.variables, column);
             let (kind, name) = sample.variables.get(variable);
             let missing = sample.is_count(column).then_some(0.0);

@@ -74,7 +74,7 @@ fn with_sample(body: impl FnOnce(&Sample, &[Call], &[String])) {
 fn moments(sample: &Sample, rows: impl Iterator<Item = (usize, f64)>) -> Vec<Moments> {
     let mut columns = vec![Moments::default(); sample.columns()];
     for (at, weight) in rows {
-        sample.row(at).iter().for_each(|&(column, value)| columns[column as usize].add(value, weight));
+        sample.row(at).for_each(|(column, value)| columns[column as usize].add(value, weight));
     }
     columns
 }
