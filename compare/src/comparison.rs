@@ -63,6 +63,8 @@ pub struct Comparison {
     pub median_length_ms: f64,
     /// The weights of instances.
     pub weights: Weights,
+    /// The share that the heaviest instance of each class has of its class's weight.
+    pub heaviest: [f64; 2],
     /// The step of the metric that doubles an instance's weight, if asked for.
     pub tail: Option<f64>,
     /// The metric in both classes.
@@ -321,6 +323,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         instances: [count(Class::Good), count(Class::Bad)],
         median_length_ms: sample.median_length,
         weights,
+        heaviest: heaviest(heads, values.as_deref()),
         tail: options.tail,
         metric,
         tested: tests.len(),
@@ -368,6 +371,17 @@ fn weights(heads: &[Head]) -> (Weights, Option<Vec<f64>>) {
         return (Weights::Equal, None);
     }
     (Weights::Thresholds, Some(all.into_iter().map(|weight| weight / most).collect()))
+}
+
+/// The share of the heaviest instance of each class.
+fn heaviest(heads: &[Head], weights: Option<&[f64]>) -> [f64; 2] {
+    let (mut most, mut all) = ([0.0f64; 2], [0.0; 2]);
+    for (at, head) in heads.iter().enumerate() {
+        let (class, weight) = (head.class.index(), weight_at(weights, at));
+        most[class] = most[class].max(weight);
+        all[class] += weight;
+    }
+    [0, 1].map(|class| if all[class] > 0.0 { most[class] / all[class] } else { 0.0 })
 }
 
 /// Weights that also count large metrics more, the largest of which is 1.

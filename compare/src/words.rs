@@ -6,6 +6,9 @@ use super::comparison::{Comparison, Verdict, Weights};
 use super::presence::INSTANCES_MIN as PRESENCE_MIN;
 use super::typed::VALUES_MIN;
 
+/// The share of a class's weight with which one instance nearly decides.
+const HEAVIEST_MAX: f64 = 0.5;
+
 /// The classes: how many instances there are, and how they count.
 pub fn classes(comparison: &Comparison) -> String {
     let [good, bad] = comparison.instances.map(count);
@@ -143,6 +146,14 @@ fn too_few(comparison: &Comparison) -> String {
 pub fn notes(comparison: &Comparison) -> Vec<String> {
     let (left_out, gaps) = (&comparison.left_out, comparison.negative_gaps);
     let mut notes = Vec::new();
+    for (class, share) in ["good", "bad"].into_iter().zip(comparison.heaviest) {
+        if share > HEAVIEST_MAX && comparison.weights == Weights::Thresholds {
+            notes.push(format!(
+                "one {class} instance has {:.0}% of the weight of its class, which it nearly decides alone",
+                share * 100.0
+            ));
+        }
+    }
     if left_out.variables > 0 {
         let values = count(left_out.variables);
         notes.push(format!("left out: {values} values of variables beyond --variables-max"));

@@ -28,6 +28,7 @@ mod instances;
 mod limits;
 mod logs;
 mod metrics;
+mod nearest;
 mod page;
 mod render;
 mod rule;

@@ -278,3 +278,35 @@ fn exceptions_are_told_apart_by_type_and_message() {
     }
     assert!(!names.contains(&"buy: exception".to_owned()), "{names:?}");
 }
+
+#[test]
+fn a_misspelt_name_is_answered_by_the_nearest() {
+    let of = |at: usize| Trace { customer: format!("customer-{}", at % 3), ..CALLED };
+    let day = recording("compare-misspelt", 0, &traces(30, of));
+    for (option, value, says) in [
+        (
+            "--bad-where",
+            "custmer=customer-1",
+            "no span has the attribute 'custmer'; did you mean 'customer'?",
+        ),
+        ("--bad-where", "customer=custmer-1", "no trace has customer=custmer-1; did you mean 'customer-1'?"),
+        ("--root", "GET /crat", "did you mean 'GET /cart'?"),
+    ] {
+        let split: &[&str] = if option == "--root" { &["--bad-slowest", "10%"] } else { &[] };
+        let output = run(&[&["compare", day.path(), option, value], split].concat());
+        let text = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(output.status.code() == Some(1) && text.contains(says), "{text}");
+    }
+}
+
+/// Instance 1 has the weight 1,000 of 1,019 in its class, 98.1 %.
+#[test]
+fn a_weight_that_outweighs_its_class_is_named() {
+    let line = |at: usize| {
+        let weight = if at == 1 { 1_000 } else { 1 };
+        format!("{{\"id\":\"{at}\",\"cls\":{},\"dur\":{},\"weight\":{weight}}}\n", at % 2, 5 + at % 7)
+    };
+    let file = Scratch::new("compare-heavy.jsonl", &(0..40).map(line).collect::<String>());
+    let shown = success(&run(&["compare", file.path()]));
+    assert!(shown.contains("one bad instance has 98% of the weight"), "{shown}");
+}

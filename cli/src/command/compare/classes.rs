@@ -17,11 +17,12 @@ use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 
 use super::Compare;
+use super::nearest;
 use super::rule::Rule;
 use super::when::{self, Window};
 use crate::failure::Failure;
 use crate::load::{self, Loaded};
-use crate::output::{self, escaped, shown};
+use crate::output::{self, shown};
 use crate::source::Source;
 use crate::values;
 
@@ -180,13 +181,17 @@ pub(super) fn choose<'r>(args: &Compare, runs: &'r [Run]) -> Result<Vec<Chosen<'
             None => chosen.extend(split(options, recording, traces.collect())?.into_iter().map(one)),
         }
     }
-    if chosen.is_empty()
-        && let Some(root) = &options.root
-    {
-        return Err(Failure::Job(format!(
-            "no trace has a root named '{}'; `astracer inspect` lists the roots",
-            escaped(root)
-        )));
+    let has = |class| chosen.iter().any(|one| one.class == class);
+    let recordings: Vec<&Recording> = runs.iter().map(|run| &run.loaded.recording).collect();
+    match (&options.root, &options.r#where, &options.bad_where) {
+        (Some(root), ..) if chosen.is_empty() => return Err(nearest::no_root(root, &recordings)),
+        (_, Some((key, value)), _) if chosen.is_empty() => {
+            return Err(nearest::no_attribute(key, value, &recordings));
+        }
+        (.., Some((key, value))) if !has(Class::Bad) => {
+            return Err(nearest::no_attribute(key, value, &recordings));
+        }
+        _ => {}
     }
     refuse_both(&chosen)?;
     if let Some(near) = options.near {
