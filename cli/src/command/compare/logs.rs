@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use astracer_compare::instances::Class;
 use astracer_compare::logs::{Cut, LogMetric, LogRun, Logs, Piece, Pieces, cut};
@@ -186,8 +187,8 @@ fn notes(args: &Compare, rule: &Rule, pieces: &Pieces) -> Vec<String> {
     if args.instance.is_none() {
         let (each, others) = match rule {
             Rule::Time(length) => {
-                let seconds = astracer_report::numbers::measure(*length as f64 / 1e9);
-                (format!("{seconds} s of a log"), "time:60s, file,")
+                let length = humantime::format_duration(Duration::from_nanos(*length));
+                (format!("{length} of a log"), "time:60s, file,")
             }
             _ => ("a file".to_owned(), "time:60s,"),
         };

@@ -80,7 +80,8 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
         let mut cells =
             vec![format!("{}{}{mark}", if is_explained { "> " } else { "" }, row.ranked.variable)];
         if row.ranked.feature == Feature::Present {
-            cells.push(format!("in {}", comparison.noun));
+            // "stretches of time" would take a column for itself.
+            cells.push(format!("in {}", comparison.noun.split(' ').next().unwrap_or_default()));
             cells.extend(test.means.map(percent));
             cells.push(format!("{}% ± {}%", signed(row.difference * 100.0), measure(row.error_95 * 100.0)));
         } else {
