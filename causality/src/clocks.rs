@@ -180,11 +180,16 @@ impl Bounds {
         let mut found = self.messages;
         for source in [Source::StatedCalls, Source::Calls, Source::Records] {
             let is_stated = source == Source::StatedCalls;
+            let joined =
+                if source == Source::Records { clusters(found.keys().copied()) } else { BTreeMap::new() };
             for ((one, other, _), calls) in self.calls.iter_mut().filter(|(key, _)| key.2 == source) {
                 let (one, other) = (*one, *other);
                 let is_known =
                     |from, to| found.get(&(from, to)).is_some_and(|known| known.source > Source::Messages);
-                if is_known(one, other) || is_known(other, one) {
+                // Records of one trace do not bound clocks that better evidence joins, if only by
+                // way of a third host.
+                let is_joined = joined.get(&one).is_some_and(|own| joined.get(&other) == Some(own));
+                if is_known(one, other) || is_known(other, one) || is_joined {
                     continue;
                 }
                 let Some((least, most)) = agreed(calls) else { continue };
@@ -217,6 +222,29 @@ impl Bounds {
         }
         found
     }
+}
+
+/// The cluster of each host that these pairs join.
+fn clusters(pairs: impl Iterator<Item = (u32, u32)>) -> BTreeMap<u32, usize> {
+    let mut of: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut members: Vec<Vec<u32>> = Vec::new();
+    for (one, other) in pairs {
+        let [one, other] = [one, other].map(|host| {
+            *of.entry(host).or_insert_with(|| {
+                members.push(vec![host]);
+                members.len() - 1
+            })
+        });
+        let (large, small) =
+            if members[one].len() < members[other].len() { (other, one) } else { (one, other) };
+        if large != small {
+            for host in std::mem::take(&mut members[small]) {
+                of.insert(host, large);
+                members[large].push(host);
+            }
+        }
+    }
+    of
 }
 
 /// The range on which most calls agree (Marzullo's algorithm, as NTP selects clocks): a call whose

@@ -107,6 +107,37 @@ fn log_records_of_the_same_traces_bound_clocks() {
     assert!(logs(50, false).host_clocks.iter().all(|clock| clock.evidence == ClockEvidence::None));
 }
 
+/// Spans join two hosts with a third exactly. Records of the same trace that suggest otherwise,
+/// since neither host waited for the other, change nothing.
+#[test]
+fn records_do_not_contradict_spans_by_way_of_a_third_host() {
+    let span = |host: &str, id: u64, parent: u64, kind: u32, start: u64, end: u64| {
+        let nanos = |ms: u64| 1_778_749_200_000_000_000 + ms * 1_000_000;
+        format!(
+            "{{\"resourceSpans\":[{{\"resource\":{{\"attributes\":[{{\"key\":\"host.name\",\"value\":{{\"stringValue\":\"{host}\"}}}}]}},\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"{:032x}\",\"spanId\":\"{id:016x}\",\"parentSpanId\":\"{parent:016x}\",\"name\":\"s\",\"kind\":{kind},\"startTimeUnixNano\":\"{}\",\"endTimeUnixNano\":\"{}\"}}]}}]}}]}}\n",
+            7,
+            nanos(start),
+            nanos(end)
+        )
+    };
+    let spans = [
+        span("a", 1, 0, 3, 0, 10),
+        span("b", 2, 1, 2, 0, 10),
+        span("a", 3, 0, 3, 20, 40),
+        span("c", 4, 3, 2, 20, 40),
+    ];
+    let log = |host: &str, ms: u64| {
+        format!(
+            "{{\"time\":\"2026-05-14T09:00:00.{ms:03}Z\",\"host\":\"{host}\",\"msg\":\"m\",\"trace_id\":\"{:032x}\"}}\n",
+            7
+        )
+    };
+    let logs = [log("b", 5), log("c", 25), log("c", 35)];
+    let order = order_of(&[("", spans.concat()), ("", logs.concat())]);
+    assert_eq!(order.host_clocks.len(), 3);
+    assert!(order.host_clocks.iter().all(|clock| clock.ahead == 0), "{:?}", order.host_clocks);
+}
+
 /// Ten minutes of two hosts, in Falcon's form: each second a message there and back, and a log
 /// record on each host, in turn. `offset` is that of b's clock at a true time, in microseconds.
 fn falcon(offset: impl Fn(u64) -> i64) -> Order {
