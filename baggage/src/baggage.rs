@@ -108,7 +108,7 @@ impl Baggage {
     pub fn serialize(&self, limit: usize, registry: &Registry) -> Vec<u8> {
         let held = self.held.as_deref();
         let local = registry.local();
-        let is_local = |name: &[u8]| local.iter().any(|local| **local == *name);
+        let is_local = |name: &[u8]| contains(&local, name);
         if self.typed.is_empty() {
             match held {
                 None => return Vec::new(),
@@ -161,8 +161,7 @@ impl Baggage {
         }
         let limit = registry.limits().flow();
         let local = registry.local();
-        let is_local = |name: &[u8]| local.iter().any(|local| **local == *name);
-        let refused = names(message).filter(|name| is_local(name)).count();
+        let refused = names(message).filter(|name| contains(&local, name)).count();
         let held = if refused > 0 {
             registry.note_refused(refused);
             let mut own = Contents::read(message)?;
@@ -470,4 +469,8 @@ impl fmt::Debug for Baggage {
         }
         map.finish()
     }
+}
+
+fn contains(names: &[Arc<[u8]>], name: &[u8]) -> bool {
+    names.iter().any(|own| **own == *name)
 }

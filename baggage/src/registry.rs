@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The first characters of the names of this crate's own namespaces.
 const RESERVED: &[u8] = b"astracer.";
@@ -70,12 +70,15 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub struct Registry(Arc<Shared>);
 
+/// Names of namespaces. A new list replaces it, so that readers hold no lock.
+pub(crate) type LocalNames = Arc<[Arc<[u8]>]>;
+
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
     names: RwLock<BTreeMap<Arc<[u8]>, i8>>,
     /// The namespaces that stay in this process.
-    local: RwLock<Vec<Arc<[u8]>>>,
+    local: RwLock<LocalNames>,
     trims: AtomicU64,
     values: AtomicU64,
     panics: AtomicU64,
@@ -111,7 +114,7 @@ impl Registry {
         Registry(Arc::new(Shared {
             limits,
             names: RwLock::default(),
-            local: RwLock::default(),
+            local: RwLock::new(LocalNames::from([])),
             trims: AtomicU64::new(0),
             values: AtomicU64::new(0),
             panics: AtomicU64::new(0),
@@ -153,13 +156,14 @@ impl Registry {
     pub(crate) fn keep_local(&self, namespace: &Namespace) {
         let mut local = self.0.local.write().unwrap_or_else(PoisonError::into_inner);
         if !local.contains(&namespace.name) {
-            local.push(namespace.name.clone());
+            *local = local.iter().cloned().chain([namespace.name.clone()]).collect();
         }
     }
 
-    /// The namespaces that stay in this process.
-    pub(crate) fn local(&self) -> RwLockReadGuard<'_, Vec<Arc<[u8]>>> {
-        self.0.local.read().unwrap_or_else(PoisonError::into_inner)
+    /// The namespaces that stay in this process, as they are now: typed values are written while
+    /// these are in use, and may register a namespace.
+    pub(crate) fn local(&self) -> LocalNames {
+        self.0.local.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The token of a namespace of this crate.

@@ -182,3 +182,33 @@ fn typed_values_move_and_clear_with_their_namespace() {
     baggage.clear(&to);
     assert!(baggage.is_empty());
 }
+
+/// Registers a namespace while it is written, as code that first notes something then does.
+struct Registers(Registry);
+
+impl Typed for Registers {
+    fn split(&mut self) -> Self {
+        Registers(self.0.clone())
+    }
+
+    fn merge(&mut self, _: Self) {}
+
+    fn read(&mut self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn write(&self, _: usize) -> Vec<u8> {
+        self.0.register_local("late", 0).unwrap();
+        vec![1]
+    }
+}
+
+#[test]
+fn no_lock_is_held_while_values_are_written() {
+    let registry = Registry::default();
+    let token = registry.register("registers", 0).unwrap();
+    let mut flow = Baggage::new();
+    flow.with_typed(&token, || Registers(registry.clone()), |_| {});
+    assert!(!flow.serialize(3_000, &registry).is_empty());
+    assert!(registry.register("late", 0).is_err(), "the value was written");
+}
