@@ -40,7 +40,6 @@ pub struct XTraceStats {
 
 pub(crate) struct XTrace {
     own: Namespace,
-    new_id: Box<dyn Fn() -> u64 + Send + Sync>,
     events: AtomicU64,
     cut: AtomicU64,
     unplaced: AtomicU64,
@@ -55,13 +54,8 @@ impl fmt::Debug for XTrace {
 
 impl XTrace {
     pub(crate) fn new(registry: &Registry) -> Self {
-        XTrace::with_ids(registry, random)
-    }
-
-    pub(crate) fn with_ids(registry: &Registry, new_id: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         XTrace {
             own: registry.reserved(NAMESPACE, i8::MAX - 1),
-            new_id: Box::new(new_id),
             events: AtomicU64::new(0),
             cut: AtomicU64::new(0),
             unplaced: AtomicU64::new(0),
@@ -88,7 +82,7 @@ impl XTrace {
     pub(crate) fn advance(&self, flow: &mut Baggage, trace: TraceId) -> Step {
         self.claim(flow, trace);
         let step = Step {
-            id: (self.new_id)().max(1).to_be_bytes(),
+            id: random().max(1).to_be_bytes(),
             before: flow.get(&self.own, EVENT).map(Into::into).collect(),
         };
         flow.replace(&self.own, EVENT, [&step.id[..]]);

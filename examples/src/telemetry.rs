@@ -249,29 +249,8 @@ impl Options {
     }
 
     /// As [`start`](Self::start). Spans have this member of the caller's baggage as an attribute,
-    /// and roots are counted by it, unless the parameters file has a key.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    pub fn start_by(
-        &self,
-        service: &'static str,
-        member: Option<&'static str>,
-    ) -> Result<Running, Box<dyn Error>> {
-        self.start_with(service, member, member.map(|_| Flows::default()))
-    }
-
-    /// As [`start`](Self::start). Baggage follows each request.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    pub fn start_following(&self, service: &'static str, flows: Flows) -> Result<Running, Box<dyn Error>> {
-        self.start_with(service, None, Some(flows))
-    }
-
-    /// As [`start_by`](Self::start_by), with flows of one's own or without any.
+    /// and roots are counted by it, unless the parameters file has a key. Baggage follows each
+    /// request in these flows.
     ///
     /// # Errors
     ///

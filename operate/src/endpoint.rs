@@ -117,11 +117,12 @@ impl Server {
             ("GET", path) if path.starts_with("/why/") => self.why(&path["/why/".len()..]),
             ("GET", "/parts") => Answer::new("application/json", self.parts()),
             ("POST", "/override") => self.set_override(request),
-            ("GET", path) if self.parts.iter().any(|part| path[1..] == *part.path) => self.part(request),
-            ("GET" | "POST", _) => Answer::error(
-                "404 Not Found",
-                "unknown path; use /, /stats, /parts, /why/TRACE_ID or /override",
-            ),
+            ("GET" | "POST", _) => self.part(request).unwrap_or_else(|| {
+                Answer::error(
+                    "404 Not Found",
+                    "unknown path; use /, /stats, /parts, /why/TRACE_ID or /override",
+                )
+            }),
             _ => Answer::error("405 Method Not Allowed", "use GET, or POST for /override"),
         }
     }
@@ -133,14 +134,14 @@ impl Server {
         self.stats.as_ref().map_or("", |(_, stats)| stats)
     }
 
-    fn part(&mut self, request: &Request<'_>) -> Answer {
-        let asked = |part: &&mut Part| request.path[1..] == *part.path;
-        let answer =
-            self.parts.iter_mut().find(asked).map(|part| (part.answer)(&|name| request.parameter(name)));
-        match answer.unwrap_or_else(|| Err("unknown part".to_owned())) {
+    /// The answer of another part; `None` if none has this path.
+    fn part(&mut self, request: &Request<'_>) -> Option<Answer> {
+        let path = request.path.strip_prefix('/').filter(|_| request.method == "GET")?;
+        let part = self.parts.iter_mut().find(|part| part.path == path)?;
+        Some(match (part.answer)(&|name| request.parameter(name)) {
             Ok(json) => Answer::new("application/json", json),
             Err(message) => Answer::error("400 Bad Request", &message),
-        }
+        })
     }
 
     /// The paths and titles of other parts.

@@ -58,7 +58,7 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
 }
 
 /// Observes for as long as the layer exists.
-fn callback<T, F: Fn(&Handle, &dyn AsyncInstrument<T>) + Send + Sync>(
+pub(crate) fn callback<T, F: Fn(&Handle, &dyn AsyncInstrument<T>) + Send + Sync>(
     handle: &Handle,
     observe: F,
 ) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + use<T, F> {
@@ -161,6 +161,6 @@ fn each_state(handle: &Handle, observer: &dyn AsyncInstrument<f64>, of: fn(&KeyS
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

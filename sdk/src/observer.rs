@@ -14,7 +14,7 @@ use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use tracing_core::{Event, Metadata};
 
 use crate::decider::ParentDecision;
-use crate::table::{Entry, Phase, ROOT};
+use crate::table::{Entry, ROOT};
 use astracer_spans::clock::{Clock, Ticks};
 
 /// Follows flows: lines of control of one request, from its local root on. Set with
@@ -193,7 +193,7 @@ impl ObservedSpan<'_> {
     /// [`Observer::root`].
     #[inline]
     pub fn is_recorded(&self) -> bool {
-        matches!(self.entry.phase(), Phase::Waiting | Phase::Recorded)
+        self.entry.phase().is_recorded()
     }
 
     /// The trace's id. Spans below a dropped root have one too.

@@ -286,11 +286,8 @@ impl Subscriber for AstracerSubscriber {
     /// Below a dropped root, a span or an event is refused by reading one thread-local word.
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        if self.core().is_none() || !self.layer.is_level_enabled(metadata) {
-            return false;
-        }
-        let refused =
-            self.layer.refuses_here() && self.core().is_some_and(|core| is_refusable(metadata, core));
+        let Some(core) = self.core().filter(|_| self.layer.is_level_enabled(metadata)) else { return false };
+        let refused = self.layer.refuses_here() && is_refusable(metadata, core);
         if refused && metadata.is_span() {
             stack::refuse();
         }

@@ -130,8 +130,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        let calling = Calling::here();
         let call = self.layer.send(&mut request);
+        // A flow that is sent notes the call itself.
+        let calling = if call.is_none() { Calling::here() } else { None };
         CallFuture { future: self.inner.call(request), call, calling, layer: self.layer.clone() }
     }
 }

@@ -127,10 +127,8 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
         folder.push(service.name());
     }
     let flows = args.applications.flows();
-    let running = match args.applications {
-        Applications::None => tracing.start(service.name())?,
-        Applications::All => tracing.start_following(service.name(), flows.clone())?,
-    };
+    let follows = args.applications == Applications::All;
+    let running = tracing.start_with(service.name(), None, follows.then(|| flows.clone()))?;
     let baggage = chain::Baggage { flows, sends: args.peers == Peers::All };
     let counted = baggage.flows.clone();
     let handle = running.handle().ok_or("late keeping needs --tracing astracer or --tracing layer")?.clone();

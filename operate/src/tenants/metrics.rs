@@ -2,12 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use astracer_baggage::{Flows, TenantRow};
-use astracer_sdk::{Handle, WeakHandle};
+use astracer_sdk::Handle;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
+
+use crate::metrics::{callback, lock};
 
 /// Rows with series of their own, by tenant and resource.
 type Named = Mutex<HashSet<(String, String)>>;
@@ -32,18 +34,17 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
         ("astracer.tenant.waiting", "s", 1e-9, |row| row.waiting_ns),
     ];
     for (name, unit, scale, of) in sums {
-        let (handle, named) = (handle.downgrade(), named.clone());
-        let observe = move |to: &dyn AsyncInstrument<f64>| {
-            each_row(&handle, &named, of, |sum, attributes| to.observe(sum as f64 * scale, attributes));
-        };
+        let named = named.clone();
+        let observe = callback(handle, move |handle, to: &dyn AsyncInstrument<f64>| {
+            each_row(handle, &named, of, |sum, attributes| to.observe(sum as f64 * scale, attributes));
+        });
         meter.f64_observable_counter(name).with_unit(unit).with_callback(observe).build();
     }
 }
 
-fn each_row(handle: &WeakHandle, named: &Named, of: Of, observe: impl Fn(u64, &[KeyValue])) {
-    let Some(handle) = handle.upgrade() else { return };
-    let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut rows = super::sums(&handle).rows;
+fn each_row(handle: &Handle, named: &Named, of: Of, observe: impl Fn(u64, &[KeyValue])) {
+    let mut named = lock(named);
+    let mut rows = super::sums(handle).rows;
     rows.sort_by_key(|row| Reverse(row.on_thread_ns));
     let attributes =
         |tenant, resource| [KeyValue::new("tenant", tenant), KeyValue::new("resource", resource)];

@@ -87,7 +87,7 @@ fn other_parts_have_paths_and_tables() {
     assert_eq!((status, parts.as_str()), (200, r#"[{"path":"queries","title":"running queries"}]"#));
     assert_eq!(ask(&endpoint, "GET /queries?q=a+b", "").1, r#"{"rows":[{"query":"a b"}]}"#);
     assert_eq!(ask(&endpoint, "GET /queries", ""), (400, "q is missing\n".to_owned()));
-    // Without tenants there is no such path.
+    // The path exists only if the service counts tenants.
     assert_eq!(ask(&endpoint, "GET /tenants", "").0, 404);
     assert!(world.handle.tenants().rows.is_empty());
 }

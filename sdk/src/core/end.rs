@@ -32,7 +32,7 @@ impl Core {
             phase => phase,
         };
         self.note_ended(entry);
-        let is_recorded = matches!(phase, Phase::Waiting | Phase::Recorded);
+        let is_recorded = phase.is_recorded();
         let flags = entry.flags();
         if flags & HELD != 0 {
             return self.end_with_extra(entry, is_recorded);
@@ -49,7 +49,7 @@ impl Core {
     /// entry stays taken, since freeing it may need that lock.
     #[cold]
     fn lose_end(&self, entry: &Entry) {
-        if matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
+        if entry.phase().is_recorded() {
             let counters = &self.shared.counters;
             counters.tally(Tally::SpansEnded, 1);
             let roots = (entry.flags() & ROOT != 0).into();
@@ -105,7 +105,7 @@ impl Core {
     pub(super) fn lose_open_spans(&self) {
         self.table.each_open(|entry| {
             self.note_ended(entry);
-            if !matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
+            if !entry.phase().is_recorded() {
                 return;
             }
             let is_root = entry.flags() & ROOT != 0;

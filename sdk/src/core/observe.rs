@@ -17,7 +17,7 @@ use super::Core;
 use super::wanted::{NAME, Wanted};
 use crate::observer::{ObservedSpan, Observer, Observing, Recorded};
 use crate::stack;
-use crate::table::{BODY, Entry, Phase};
+use crate::table::{BODY, Entry};
 use astracer_spans::clock::Ticks;
 use astracer_spans::panics::caught;
 use astracer_spans::record::{Body, Fields};
@@ -199,16 +199,16 @@ impl Core {
         if flow == 0 {
             return Vec::new();
         }
-        let Some(by) = &self.observing else { return Vec::new() };
-        let span = ObservedSpan { spans: self, by, entry, flow, time, name: None, is_below_dropped: false };
         let mut attributes = Vec::new();
-        self.call((), |observer| attributes = observer.event_attributes(&span, event));
+        self.report((entry, flow, time), (), |observer, span| {
+            attributes = observer.event_attributes(span, event);
+        });
         attributes
     }
 
     /// The entry of a span whose trace is kept, or may be kept late.
     pub(crate) fn find_recorded(&self, id: &Id) -> Option<&Entry> {
-        self.find(id).filter(|entry| matches!(entry.phase(), Phase::Waiting | Phase::Recorded))
+        self.find(id).filter(|entry| entry.phase().is_recorded())
     }
 
     #[inline(never)]
@@ -222,7 +222,7 @@ impl Core {
 
 impl Recorded for Core {
     fn has_failed(&self, entry: &Entry) -> bool {
-        let is_recorded = matches!(entry.phase(), Phase::Waiting | Phase::Recorded);
+        let is_recorded = entry.phase().is_recorded();
         let by_body = || {
             entry.has(BODY)
                 && entry.extra().body.as_deref().is_some_and(|body| body.severity() == Severity::Error)
@@ -240,7 +240,7 @@ impl Recorded for Core {
     fn add_event(&self, entry: &Entry, name: Cow<'static, str>, attributes: Vec<KeyValue>) -> bool {
         let now = self.event_time();
         let mut extra = entry.extra();
-        if !extra.is_recordable() || !matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
+        if !extra.is_recordable() || !entry.phase().is_recorded() {
             return false;
         }
         let body = extra.body.get_or_insert_with(|| self.new_body());

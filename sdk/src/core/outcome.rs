@@ -72,7 +72,7 @@ impl Core {
 
     #[inline]
     pub(super) fn note_root(&self, entry: &Entry, decision: &RootDecision) {
-        if self.counts_outcomes() || self.is_observed() {
+        if self.notes_failures() {
             entry.set_root_key(decision.key, decision.weighing);
         }
     }
@@ -255,6 +255,12 @@ impl Core {
         self.shared.late.is_some()
     }
 
+    /// True if errors of dropped roots are noted: for late keeping, or for the observer.
+    #[inline]
+    pub(super) fn notes_failures(&self) -> bool {
+        self.counts_outcomes() || self.is_observed()
+    }
+
     /// Exits a dropped span. Like a kept root, a dropped root ends when it is last exited.
     pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
         let Some(entry) = entry else { return };
@@ -294,7 +300,7 @@ impl Core {
 
     #[cold]
     pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
-        if !(self.counts_outcomes() || self.is_observed()) || self.find(id).is_none() {
+        if !self.notes_failures() || self.find(id).is_none() {
             return;
         }
         let failed = Fields::borrow(|fields| {

@@ -383,8 +383,7 @@ impl Core {
         }
         // The body is dropped, and with it an error that was recorded before the decision. So note
         // the error first.
-        let counts = self.counts_outcomes() || self.is_observed();
-        if counts && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
+        if self.notes_failures() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
             entry.set_failed();
             // An outward-facing span below a dropped root has no outcome of its own.
             if entry.root_key().is_none() {

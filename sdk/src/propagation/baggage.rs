@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Nobody writes our member: whoever may have it gets it from another hand.
+    /// The propagator takes our member out and never writes it; only astracer-baggage does.
     #[test]
     fn our_member_is_taken_out() {
         let context = received("k=a==, astracer = CgEy ;x,p=50%25");

@@ -92,6 +92,12 @@ pub(crate) enum Fate {
 }
 
 impl Phase {
+    /// True if the span's trace is recorded: it is kept, or may be kept late.
+    #[inline]
+    pub(crate) fn is_recorded(self) -> bool {
+        matches!(self, Phase::Waiting | Phase::Recorded)
+    }
+
     #[inline]
     fn of(word: u64) -> Phase {
         match word as u8 {
