@@ -173,22 +173,25 @@ impl Bounds {
 
     /// The bounds of each direction, by clocks less what the user states: the tighter of messages
     /// and calls. Calls whose client waited count before others.
-    fn directed(mut self, given: impl Fn(u32) -> i128) -> BTreeMap<(u32, u32), Bound> {
+    fn directed(mut self, hosts: usize, given: impl Fn(u32) -> i128) -> BTreeMap<(u32, u32), Bound> {
         for (&(from, to), bound) in &mut self.messages {
             bound.least += given(from) - given(to);
         }
         let mut found = self.messages;
         for source in [Source::StatedCalls, Source::Calls, Source::Records] {
             let is_stated = source == Source::StatedCalls;
-            let joined =
-                if source == Source::Records { clusters(found.keys().copied()) } else { BTreeMap::new() };
+            let joined = match source {
+                Source::Records => group_of(hosts, &groups(hosts, &found)),
+                _ => vec![NO_GROUP; hosts],
+            };
             for ((one, other, _), calls) in self.calls.iter_mut().filter(|(key, _)| key.2 == source) {
                 let (one, other) = (*one, *other);
                 let is_known =
                     |from, to| found.get(&(from, to)).is_some_and(|known| known.source > Source::Messages);
                 // Records of one trace do not bound clocks that better evidence joins, if only by
                 // way of a third host.
-                let is_joined = joined.get(&one).is_some_and(|own| joined.get(&other) == Some(own));
+                let group = joined[one as usize];
+                let is_joined = group != NO_GROUP && group == joined[other as usize];
                 if is_known(one, other) || is_known(other, one) || is_joined {
                     continue;
                 }
@@ -222,29 +225,6 @@ impl Bounds {
         }
         found
     }
-}
-
-/// The cluster of each host that these pairs join.
-fn clusters(pairs: impl Iterator<Item = (u32, u32)>) -> BTreeMap<u32, usize> {
-    let mut of: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut members: Vec<Vec<u32>> = Vec::new();
-    for (one, other) in pairs {
-        let [one, other] = [one, other].map(|host| {
-            *of.entry(host).or_insert_with(|| {
-                members.push(vec![host]);
-                members.len() - 1
-            })
-        });
-        let (large, small) =
-            if members[one].len() < members[other].len() { (other, one) } else { (one, other) };
-        if large != small {
-            for host in std::mem::take(&mut members[small]) {
-                of.insert(host, large);
-                members[large].push(host);
-            }
-        }
-    }
-    of
 }
 
 /// The range on which most calls agree (Marzullo's algorithm, as NTP selects clocks): a call whose
@@ -288,7 +268,7 @@ pub fn estimate(names: &[String], bounds: Bounds, given: &[Option<i64>]) -> Vec<
     if clocks.len() < 2 {
         return clocks;
     }
-    let bounds = bounds.directed(|host| i128::from(given(host).unwrap_or(0)));
+    let bounds = bounds.directed(clocks.len(), |host| i128::from(given(host).unwrap_or(0)));
     for (&(from, to), bound) in &bounds {
         clocks[to as usize].messages.0 += bound.messages;
         clocks[from as usize].messages.1 += bound.messages;
@@ -312,12 +292,21 @@ fn groups(hosts: usize, bounds: &BTreeMap<(u32, u32), Bound>) -> Vec<Vec<u32>> {
     Graph::new(hosts, both).knots()
 }
 
-/// The bounds within each group.
-fn by_group(hosts: usize, groups: &[Vec<u32>], bounds: BTreeMap<(u32, u32), Bound>) -> Vec<Vec<HostBound>> {
-    let mut group_of = vec![usize::MAX; hosts];
+/// Marks a host without a group.
+const NO_GROUP: usize = usize::MAX;
+
+/// The number of each host's group.
+fn group_of(hosts: usize, groups: &[Vec<u32>]) -> Vec<usize> {
+    let mut group_of = vec![NO_GROUP; hosts];
     for (number, group) in groups.iter().enumerate() {
         group.iter().for_each(|&host| group_of[host as usize] = number);
     }
+    group_of
+}
+
+/// The bounds within each group.
+fn by_group(hosts: usize, groups: &[Vec<u32>], bounds: BTreeMap<(u32, u32), Bound>) -> Vec<Vec<HostBound>> {
+    let group_of = group_of(hosts, groups);
     let mut all = vec![Vec::new(); groups.len()];
     for (hosts, bound) in bounds {
         if let Some(own) = all.get_mut(group_of[hosts.0 as usize]) {

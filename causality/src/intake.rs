@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use astracer_model::EventFormat;
-use astracer_model::event::{Channel, Endpoint, Event, EventKind};
+use astracer_model::event::{Channel, Event, EventKind};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::LogRecord;
 use astracer_model::problem::{Place, Problem, Problems};
@@ -266,11 +266,8 @@ impl<'i> Intake<'i> {
     }
 
     fn channel(&mut self, channel: &Channel<'_>) -> u32 {
-        let owned = |end: &Endpoint<'_>| Endpoint { address: end.address.to_string().into(), port: end.port };
-        let key =
-            Channel { from: owned(&channel.from), to: owned(&channel.to), is_datagram: channel.is_datagram };
         let channels = &mut self.events.channels;
-        *self.channels.entry(key).or_insert_with_key(|key| {
+        *self.channels.entry(channel.clone().into_owned()).or_insert_with_key(|key| {
             channels.push(key.clone());
             channels.len() as u32 - 1
         })

@@ -109,9 +109,7 @@ impl Evidence {
     pub fn missing(&self, events: &Points, one: u32, other: u32) -> Missing {
         let of = |event: u32| {
             let row = &events.rows()[event as usize];
-            let is_span =
-                matches!(row.kind, EventKind::SpanStart | EventKind::SpanEvent | EventKind::SpanEnd);
-            let span = events.spans().get(row.span as usize).filter(|_| is_span);
+            let span = events.spans().get(row.span as usize).filter(|_| row.is_of_span());
             let trace = span.map(|span| span.trace).filter(|&trace| trace != TraceId::ZERO);
             (events.thread(row).process, trace)
         };

@@ -197,7 +197,7 @@ impl Logs {
             self.texts.extend_from_slice(text.as_bytes());
         }
         if let Some(GroupLogs(groups_of)) = &self.grouping {
-            let text = String::from_utf8_lossy(record.bytes);
+            let text = lossy(record.bytes);
             self.groups.add(|found| groups_of(log, &text, found));
         }
         self.rows.push(LogRow {

@@ -94,27 +94,22 @@ fn pieces(order: &Order, host: &str, clock: &HostClock, reference: &str) -> Stri
         };
         says.extend(drift);
     }
-    let within = clock.within.map_or_else(String::new, |within| format!(", to within {}", length(within)));
-    let (to, from) = clock.messages;
-    format!("{host} {}{within} ({} to it, {from} from it)", says.join(", then "), plural(to, "message"))
+    format!("{host} {}{} ({})", says.join(", then "), within(clock.within), messages(clock))
 }
 
 fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
     let (host, reference) = (escaped(host), escaped(reference));
     let size = length(clock.ahead.unsigned_abs());
-    // An offset that may be none is not claimed.
-    let may_agree = clock.within.is_some_and(|within| clock.ahead.unsigned_abs() <= within);
+    // An offset that may be none is not claimed. Messages that contradict each other show one.
+    let is_steady = clock.evidence != ClockEvidence::Unsteady;
+    let may_agree = is_steady && clock.within.is_some_and(|within| clock.ahead.unsigned_abs() <= within);
     let runs = match clock.ahead {
-        _ if may_agree => format!("{host} agrees with {reference}"),
-        0 => format!("{host} agrees with {reference}"),
+        ahead if may_agree || ahead == 0 => format!("{host} agrees with {reference}"),
         1.. => format!("{host} runs {size} ahead of {reference}"),
         _ => format!("{host} runs {size} behind {reference}"),
     };
-    let within =
-        clock.within.map(|within| if may_agree { within + clock.ahead.unsigned_abs() } else { within });
-    let within = within.map_or_else(String::new, |within| format!(", to within {}", length(within)));
-    let (to, from) = clock.messages;
-    let messages = format!("{} to it, {from} from it", plural(to, "message"));
+    let error = clock.within.map(|error| if may_agree { error + clock.ahead.unsigned_abs() } else { error });
+    let (within, messages) = (within(error), messages(clock));
     match clock.evidence {
         ClockEvidence::None => format!("{host}: unknown, no message joins it with another host"),
         ClockEvidence::Reference => format!("{host}: the others are compared to it"),
@@ -136,9 +131,19 @@ fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
         ClockEvidence::Records => format!(
             "{runs}{within} (an estimate from log records of {}: the longer part of a trace is taken to \
              enclose the shorter)",
-            plural(to.max(from), "trace")
+            plural(clock.messages.0.max(clock.messages.1), "trace")
         ),
     }
+}
+
+/// The largest error of an estimate, behind it.
+fn within(within: Option<u64>) -> String {
+    within.map_or_else(String::new, |within| format!(", to within {}", length(within)))
+}
+
+fn messages(clock: &HostClock) -> String {
+    let (to, from) = clock.messages;
+    format!("{} to it, {from} from it", plural(to, "message"))
 }
 
 /// A length of time with a unit: "1.300 ms".
@@ -169,7 +174,14 @@ mod tests {
             sentence("dn1", &clock, "nn"),
             "dn1 runs 1.300 ms ahead of nn, to within 210.0 us (31 messages to it, 12 from it)"
         );
-        let behind = HostClock { ahead: -50_000_000, within: None, evidence: ClockEvidence::OneWay, ..clock };
+        let behind =
+            HostClock { ahead: -50_000_000, within: None, evidence: ClockEvidence::OneWay, ..clock.clone() };
         assert!(sentence("b", &behind, "a").starts_with("b runs 50.00 ms behind a or more"));
+        let may_agree = HostClock { ahead: -100_000, ..clock.clone() };
+        assert!(sentence("b", &may_agree, "a").starts_with("b agrees with a, to within 310.0 us"));
+        let unsteady = HostClock { evidence: ClockEvidence::Unsteady, ..may_agree };
+        assert!(
+            sentence("b", &unsteady, "a").starts_with("b runs 100.0 us behind a, to within 210.0 us, but")
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::line::{self, Time};
 use astracer_model::event::Endpoint;
 
 /// One call with its result.
@@ -64,13 +65,10 @@ impl<'t> Call<'t> {
     /// The time that the call took, in nanoseconds, if it was recorded (`-T`).
     pub(super) fn duration(&self) -> Option<u64> {
         let (_, written) = self.answer.strip_suffix('>')?.rsplit_once('<')?;
-        let (seconds, fraction) = written.split_once('.')?;
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(seconds) || !is_number(fraction) || fraction.len() > 9 {
-            return None;
+        match line::time(written)? {
+            Time::Since(nanos) => Some(nanos),
+            Time::Absolute(_) | Time::OfDay(_) => None,
         }
-        let nanos: u64 = fraction.parse::<u64>().ok()?.checked_mul(10u64.pow(9 - fraction.len() as u32))?;
-        seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)
     }
 
     /// The descriptor that is the n-th argument, and its label.

@@ -53,7 +53,8 @@ fn leading(text: &str) -> Option<(u64, &str)> {
     Some((text.get(..len)?.parse().ok()?, &text[len..]))
 }
 
-fn time(word: &str) -> Option<Time> {
+/// A time as written: of the clock, of the day, or a length.
+pub(super) fn time(word: &str) -> Option<Time> {
     let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
     if !fraction.bytes().all(|byte| byte.is_ascii_digit()) || fraction.len() > 9 {
         return None;
