@@ -50,6 +50,25 @@ pub struct Options {
     pub details: bool,
 }
 
+impl Default for Options {
+    /// Instances of a file, without networks, placebos and details.
+    fn default() -> Self {
+        Self {
+            paper: false,
+            noun: "instances",
+            metric: "metric P".to_owned(),
+            is_split: false,
+            chosen_by: ChosenBy::default(),
+            variables_max: 20_000,
+            seed: 1,
+            networks: None,
+            tail: None,
+            window: None,
+            details: false,
+        }
+    }
+}
+
 /// The differences between good and bad instances.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]

@@ -188,19 +188,7 @@ mod tests {
         }
         let mut file = InstancesFile::default();
         file.read(text.as_bytes(), 0).expect("instances");
-        let options = Options {
-            noun: "instances",
-            chosen_by: Default::default(),
-            paper: false,
-            metric: "metric P".to_owned(),
-            is_split: false,
-            variables_max: 100,
-            seed: 1,
-            networks: None,
-            tail: None,
-            window: None,
-            details: true,
-        };
+        let options = Options { details: true, ..Options::default() };
         let comparison = compare(&file, &options, &mut Pulse::never()).expect("not stopped");
         let details = comparison.details.expect("details");
         let only = |rows: &[OnlyRow]| -> Vec<(String, u64)> {

@@ -107,8 +107,8 @@ struct Values<'r> {
     cells: Vec<usize>,
     /// The number of types, each with two cells.
     types: usize,
+    /// The values of each column, by instance.
     columns: HashMap<Column, Vec<f64>, RandomState>,
-    /// The column of each row, and that of each feature of times.
     sample: &'r Sample,
 }
 
@@ -280,19 +280,7 @@ mod tests {
     fn compared(text: &str) -> Comparison {
         let mut file = InstancesFile::default();
         file.read(text.as_bytes(), 0).expect("instances");
-        let options = Options {
-            noun: "instances",
-            chosen_by: Default::default(),
-            paper: false,
-            metric: "P".to_owned(),
-            is_split: false,
-            variables_max: 100,
-            seed: 1,
-            networks: None,
-            tail: None,
-            window: None,
-            details: false,
-        };
+        let options = Options::default();
         compare(&file, &options, &mut Pulse::never()).expect("a comparison")
     }
 

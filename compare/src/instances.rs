@@ -119,8 +119,8 @@ impl Variables {
         Some(number)
     }
 
-    /// As [`Self::number`], for a name that always has this key. It is made once; a name of `None`
-    /// is no variable.
+    /// As [`Self::number`], but calls `name` only once for each key. If it returns `None`, every
+    /// later call with the key does.
     pub fn number_of(
         &mut self,
         key: u128,

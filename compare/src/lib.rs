@@ -41,3 +41,4 @@ pub mod traces;
 pub mod typed;
 pub mod welch;
 pub mod words;
+mod writer;

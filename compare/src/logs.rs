@@ -11,12 +11,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use astracer_model::log::Severity;
+use astracer_model::time::UnixNanos;
 use astracer_recording::recording::{LogView, Recording};
 use astracer_recording::stop::Pulse;
 
-use super::features::Kind;
 use super::instances::{Class, Head, Observed, Source, Variables};
 use super::templates::Templates;
+use super::traces::{NO_SYMBOL, labelled};
+use super::writer::{About, Writer};
 
 /// The most stretches of time of a recording. A longer one needs longer stretches.
 pub const STRETCHES_MAX: u64 = 1_000_000;
@@ -98,15 +100,15 @@ pub struct Pieces {
 pub fn cut(runs: &[LogRun<'_>], cut: Cut, name: impl Fn(u64) -> String) -> Result<Pieces, String> {
     let mut pieces = Pieces::default();
     for (run, LogRun { recording, .. }) in (0u32..).zip(runs) {
+        let logs: Vec<LogView<'_>> = recording.logs().collect();
         let mut timed: Vec<(u64, u32)> = Vec::new();
-        for (at, log) in (0u32..).zip(recording.logs()) {
+        for (at, log) in (0u32..).zip(&logs) {
             match log.time() {
                 Some(time) => timed.push((time.0, at)),
                 None => pieces.untimed += 1,
             }
         }
         timed.sort_unstable();
-        let logs: Vec<LogView<'_>> = recording.logs().collect();
         match cut {
             Cut::Files => {
                 let mut of: BTreeMap<&str, Vec<(u64, u32)>> = BTreeMap::new();
@@ -176,11 +178,6 @@ impl Piece {
             records: records.iter().map(|&(_, at)| at).collect(),
         }
     }
-
-    /// The number of its records.
-    pub fn records(&self) -> usize {
-        self.records.len()
-    }
 }
 
 /// Instances of pieces of logs.
@@ -240,16 +237,10 @@ impl<'r> Logs<'r> {
         })
     }
 
-    fn prefix(&self, log: LogView<'_>) -> String {
+    /// The service that precedes the names of a record's variables; empty if none does.
+    fn service(&self, log: LogView<'r>) -> &'r str {
         let service = log.service();
-        match service.is_empty() || log.is_named_by_file() && !self.shown_files.contains(service) {
-            true => String::new(),
-            false => format!("{service} "),
-        }
-    }
-
-    fn is_ignored(&self, name: &str) -> bool {
-        self.ignore.iter().any(|part| name.contains(part.as_str()))
+        if log.is_named_by_file() && !self.shown_files.contains(service) { "" } else { service }
     }
 }
 
@@ -280,26 +271,22 @@ impl Source for Logs<'_> {
     fn observe(&self, at: usize, variables: &mut Variables, observed: &mut Observed) {
         let piece = &self.pieces[at];
         let names = self.runs[piece.run as usize].recording.log_names();
+        let zero = UnixNanos(piece.start_ns);
+        let mut writer = Writer { ignore: self.ignore, run: piece.run, zero, variables, observed };
         for &at in &piece.records {
             let log = self.logs[piece.run as usize][at as usize];
             let Some(time) = log.time() else { continue };
-            let time = (i128::from(time.0) - i128::from(piece.start_ns)) as f64 / 1e6;
-            let prefix = self.prefix(log);
-            let event = self.templates.name(log.event());
-            let name = format!("{prefix}{event}");
-            if !self.is_ignored(&name)
-                && let Some(variable) = variables.number(Kind::Event, &name)
-            {
-                observed.events.push((variable, time));
-            }
+            let service = self.service(log);
+            // Some records may state a service that is the name of others' file.
+            let of = if service.is_empty() { NO_SYMBOL } else { log.service_symbol() };
+            let symbols = |more| Some([of, log.event_symbol(), more]);
+            let event = || self.templates.name(log.event());
+            writer.event(About::Log, symbols(NO_SYMBOL), time, || labelled(service, event()));
             for &(number, value) in log.values() {
-                let suffix = names.name(number).get(log.event().len()..).unwrap_or_default();
-                let name = format!("{prefix}{event}{suffix}");
-                if !self.is_ignored(&name)
-                    && let Some(variable) = variables.number(Kind::State, &name)
-                {
-                    observed.states.push((variable, time, value));
-                }
+                writer.state(About::LogNumber, symbols(number), time, value, || {
+                    let suffix = names.name(number).get(log.event().len()..).unwrap_or_default();
+                    labelled(service, &format!("{}{suffix}", event()))
+                });
             }
         }
     }

@@ -67,7 +67,7 @@ pub fn page(report: &Report<'_>) -> String {
         (left_out(report))
     };
     let title = format!("astracer compare: {}", report.title);
-    Page { title: &title, css: &[CSS, rows::CSS].concat(), sortable: true }.html(&body)
+    Page { title: &title, css: &[CSS, rows::CSS].concat(), sortable: false }.html(&body)
 }
 
 fn verdict(report: &Report<'_>) -> Markup {

@@ -38,7 +38,7 @@ pub(crate) struct Templates {
 /// words, and the first word.
 type Leaf<'m> = (&'m str, usize, &'m str);
 
-/// Messages that have joined, by their place in the list of all.
+/// Messages that share a template.
 #[derive(Default)]
 struct Cluster<'m> {
     /// The words; `None` where they vary.

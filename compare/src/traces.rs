@@ -14,8 +14,8 @@
 //! | `service log logger#line [1]` | state | a log record, a number that it states |
 //! | `service operation own ms` | state | end of the span, its duration less what its children cover |
 //!
-//! Times are ms since the root's start. In the paper the root provides the metric and is no
-//! variable; here it is one like others, but for its start.
+//! Times are ms since the root's start. The paper uses the root for the metric only. Here the
+//! root's variables count too, except its start.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,14 +34,13 @@ use rapidhash::fast::RandomState;
 
 use super::instances::{Class, Head, Observed, Role, Source, Variables};
 use super::templates::Templates;
+use super::writer::{About, Symbols, Writer};
 
 mod attributes;
-mod writer;
 
 use attributes::Named;
 pub(super) use attributes::OTHERS;
 pub use attributes::VALUES_MAX;
-use writer::{About, Symbols, Writer};
 
 /// A trace that was chosen for the comparison.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +81,7 @@ pub struct Method {
     pub paper: bool,
     /// Variables whose names contain one of these are left out.
     pub ignore: Vec<String>,
-    /// True if the classes were chosen by the root's duration, which then is no variable.
+    /// True if the root's duration chose the classes; it is left out of the variables then.
     pub is_duration_chosen: bool,
 }
 
@@ -252,7 +251,7 @@ impl Source for Traces<'_> {
 }
 
 /// Stands for a symbol that a name does not have.
-const NO_SYMBOL: Symbol = Symbol(u32::MAX);
+pub(super) const NO_SYMBOL: Symbol = Symbol(u32::MAX);
 
 /// A span, to be named.
 struct Operation<'t, 'r> {
@@ -395,7 +394,7 @@ fn ms(nanos: u64) -> f64 {
 }
 
 /// "service name", or the name alone.
-fn labelled(service: &str, name: &str) -> String {
+pub(super) fn labelled(service: &str, name: &str) -> String {
     if service.is_empty() { name.to_owned() } else { format!("{service} {name}") }
 }
 

@@ -1,5 +1,6 @@
 //! `astracer compare`: what differs between good and bad runs.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use astracer_compare::comparison::{self, Comparison};
@@ -361,14 +362,14 @@ fn print(
     check_metric(comparison)?;
     let failed = args.fail_on.map_or(Ok(()), |on| limits::verdict(on, args.at_least.as_ref(), comparison));
     if args.json {
-        let mut comparison = comparison.clone();
-        if let Some(top) = args.top.filter(|&top| top > 0) {
-            comparison.ranked.truncate(top);
+        let mut shown = Cow::Borrowed(comparison);
+        if let Some(top) = args.top.filter(|&top| top > 0 && top < comparison.ranked.len()) {
+            shown.to_mut().ranked.truncate(top);
         }
         let printed = output::print_json(&Report {
             inputs: &found.inputs,
             unreadable_lines: found.unreadable_lines,
-            result: &comparison,
+            result: &*shown,
         });
         return Failure::after(printed, late.and(failed));
     }

@@ -22,8 +22,6 @@ const COUNTED_MAX: usize = 20_000;
 
 /// The number of a run, and the symbols of a service and of a key in its recording.
 type Key = (u32, Symbol, Symbol);
-/// Values as they are compared: a tag, and a symbol or the bits of a number.
-type Value = (u8, u64);
 /// Each value of an attribute with the number of traces, and the last of them.
 type Counted<V> = HashMap<V, (u32, usize), RandomState>;
 
@@ -39,13 +37,15 @@ impl Named {
     /// The attributes with two values or more, and of those with many the most frequent values.
     /// Classes play no part, or chance would be underestimated. `None` if `pulse` stopped the work.
     pub(super) fn new(chosen: &[Chosen<'_>], pulse: &mut Pulse<'_>) -> Option<Self> {
-        let mut of_keys: HashMap<Key, Counted<Value>, RandomState> = HashMap::default();
+        let mut of_keys: HashMap<Key, Counted<Kept>, RandomState> = HashMap::default();
         for (at, one) in chosen.iter().enumerate() {
             for span in one.trace.spans() {
                 let Some(content) = span.content() else { continue };
                 for &(key, value) in content.attributes.iter().chain(content.resource_attributes) {
                     let known = of_keys.entry((one.run, span.service_symbol(), key)).or_default();
-                    let Some(value) = comparable(value) else { continue };
+                    if matches!(value, Kept::Double(_) | Kept::Other) {
+                        continue;
+                    }
                     if let Some((traces, last)) = known.get_mut(&value) {
                         *traces += u32::from(*last != at);
                         *last = at;
@@ -73,13 +73,9 @@ impl Named {
                 counted.push(Counted::default());
             }
             keys.insert(key, number);
-            for ((tag, bits), (traces, last)) in values {
-                let text = match tag {
-                    TEXT => texts.name(Symbol(bits as u32)).to_owned(),
-                    BOOL => (bits == 1).to_string(),
-                    _ => (bits as i64).to_string(),
-                };
-                counted[number].entry(text).or_insert((0, last)).0 += traces;
+            for (value, (traces, last)) in values {
+                let Some(text) = value.text(texts) else { continue };
+                counted[number].entry(text.into_owned()).or_insert((0, last)).0 += traces;
             }
         }
         let allowed: Vec<Option<Option<HashSet<String>>>> = counted
@@ -104,20 +100,6 @@ impl Named {
         let number = self.keys.get(&(run, service, key));
         let allowed = number.and_then(|&number| self.allowed[number].as_ref());
         if allowed.is_none_or(|allowed| allowed.contains(text)) { text } else { OTHERS }
-    }
-}
-
-const TEXT: u8 = 0;
-const INT: u8 = 1;
-const BOOL: u8 = 2;
-
-/// A value that may be a variable: a text, a whole number, or true or false.
-fn comparable(value: Kept) -> Option<Value> {
-    match value {
-        Kept::Text(text) => Some((TEXT, u64::from(text.0))),
-        Kept::Int(number) => Some((INT, number as u64)),
-        Kept::Bool(is_true) => Some((BOOL, u64::from(is_true))),
-        Kept::Double(_) | Kept::Other => None,
     }
 }
 

@@ -29,19 +29,7 @@ fn instances(text: &str) -> InstancesFile {
 
 fn compared(text: &str, paper: bool) -> Comparison {
     let networks = paper.then(Default::default);
-    let options = Options {
-        noun: "instances",
-        chosen_by: Default::default(),
-        paper,
-        metric: "metric P".to_owned(),
-        is_split: false,
-        variables_max: 20_000,
-        seed: 1,
-        networks,
-        tail: None,
-        window: None,
-        details: true,
-    };
+    let options = Options { paper, networks, details: true, ..Options::default() };
     compare(&instances(text), &options, &mut Pulse::never()).expect("not stopped")
 }
 

@@ -16,17 +16,11 @@ use serde_json::Value;
 
 fn options(paper: bool) -> Options {
     Options {
-        noun: "instances",
-        chosen_by: Default::default(),
         paper,
-        metric: "metric P".to_owned(),
-        is_split: false,
         variables_max: 1_000,
-        seed: 1,
-        networks: Some(astracer_compare::network::Options::default()),
-        tail: None,
-        window: None,
+        networks: Some(Default::default()),
         details: true,
+        ..Options::default()
     }
 }
 

@@ -45,17 +45,11 @@ fn read(data: &[u8]) -> Option<InstancesFile> {
 
 fn compared(instances: &InstancesFile, paper: bool) -> Comparison {
     let options = Options {
-        noun: "instances",
-        chosen_by: Default::default(),
         paper,
-        metric: "metric P".to_owned(),
-        is_split: false,
         variables_max: VARIABLES_MAX,
-        seed: 1,
         networks: Some(Default::default()),
-        tail: None,
-        window: None,
         details: true,
+        ..Options::default()
     };
     compare(instances, &options, &mut Pulse::never()).expect("nobody stops it")
 }

@@ -1,7 +1,9 @@
 //! Attributes and events of spans in compact form, for analyses of many traces. Texts are interned:
 //! most values are on many spans.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
@@ -13,7 +15,7 @@ use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
 /// The value of an attribute.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kept {
     /// A text, as a symbol of [`Recording::content_texts`].
     Text(Symbol),
@@ -25,6 +27,44 @@ pub enum Kept {
     Bool(bool),
     /// A list, a map, bytes or nothing.
     Other,
+}
+
+impl Kept {
+    /// The value as text; `None` for a list, a map, bytes or nothing.
+    pub fn text(self, texts: &Interner) -> Option<Cow<'_, str>> {
+        Some(match self {
+            Self::Text(text) => Cow::Borrowed(texts.name(text)),
+            Self::Int(number) => Cow::Owned(number.to_string()),
+            Self::Double(number) => Cow::Owned(number.to_string()),
+            Self::Bool(is_true) => Cow::Owned(is_true.to_string()),
+            Self::Other => return None,
+        })
+    }
+
+    /// The kind, and the symbol or the bits. Numbers that differ in their bits are different.
+    fn key(self) -> (u8, u64) {
+        match self {
+            Self::Text(text) => (0, u64::from(text.0)),
+            Self::Int(number) => (1, number as u64),
+            Self::Double(number) => (2, number.to_bits()),
+            Self::Bool(is_true) => (3, u64::from(is_true)),
+            Self::Other => (4, 0),
+        }
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Kept {}
+
+impl Hash for Kept {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
 }
 
 /// An event of a span. Names are symbols of [`Recording::content_texts`].
@@ -47,9 +87,6 @@ struct Content {
     resource: u32,
 }
 
-/// The attributes of a resource: key, kind of value, and its symbol or bits.
-type ResourceKey = Box<[(Symbol, u8, u64)]>;
-
 /// The contents of all spans; empty unless [`super::Keep::contents`] is set.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
@@ -57,7 +94,7 @@ pub(super) struct Contents {
     of_spans: Vec<Content>,
     /// The attributes of resources, each once.
     resources: Vec<Box<[(Symbol, Kept)]>>,
-    numbers: HashMap<ResourceKey, u32, RandomState>,
+    numbers: HashMap<Box<[(Symbol, Kept)]>, u32, RandomState>,
     /// The last resource. Most spans share theirs with the previous one.
     last: Option<(Arc<Resource>, u32)>,
 }
@@ -102,15 +139,8 @@ impl Contents {
             return *number;
         }
         let attributes = self.attributes(&resource.attributes);
-        let key = attributes.iter().map(|&(key, value)| match value {
-            Kept::Text(text) => (key, 0, u64::from(text.0)),
-            Kept::Int(number) => (key, 1, number as u64),
-            Kept::Double(number) => (key, 2, number.to_bits()),
-            Kept::Bool(is_true) => (key, 3, u64::from(is_true)),
-            Kept::Other => (key, 4, 0),
-        });
         let next = self.resources.len() as u32;
-        let number = *self.numbers.entry(key.collect()).or_insert(next);
+        let number = *self.numbers.entry(attributes.clone()).or_insert(next);
         if number == next {
             self.resources.push(attributes);
         }

@@ -236,12 +236,8 @@ fn split<'r>(
     {
         return Err(in_both(*both, "list it in one of --good-ids and --bad-ids"));
     }
-    let slowest = options.bad_slowest.map(|share| {
-        let mut durations: Vec<u64> = traces.iter().map(|trace| trace.root().duration_ns()).collect();
-        durations.sort_unstable();
-        let bad = ((durations.len() as f64 * share).round() as usize).clamp(1, durations.len().max(1));
-        durations.len().checked_sub(bad).and_then(|at| durations.get(at).copied()).unwrap_or(u64::MAX)
-    });
+    let lengths = || traces.iter().map(|trace| trace.root().duration_ns());
+    let slowest = options.bad_slowest.map(|share| slowest(share, lengths()));
     let is_bad = |trace: TraceView<'_>| {
         let root = trace.root();
         options.bad_time.is_some_and(|window| window.contains(root.start().0))
@@ -356,4 +352,12 @@ fn has(recording: &Recording, trace: TraceView<'_>, (key, wanted): &(String, Str
         })
     };
     trace.spans().any(has)
+}
+
+/// The least length of the slowest instances, which are this share of all.
+pub(super) fn slowest(share: f64, lengths: impl Iterator<Item = u64>) -> u64 {
+    let mut lengths: Vec<u64> = lengths.collect();
+    lengths.sort_unstable();
+    let bad = ((lengths.len() as f64 * share).round() as usize).clamp(1, lengths.len().max(1));
+    lengths.len().checked_sub(bad).and_then(|at| lengths.get(at).copied()).unwrap_or(u64::MAX)
 }

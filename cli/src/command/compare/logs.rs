@@ -43,7 +43,7 @@ const LENGTHS: &[u64] = &[
     86_400_000_000_000,
 ];
 
-/// True if logs alone are compared: `--instance` asks for that, or there are no traces.
+/// True if the command compares logs only: with `--instance`, or if no recording has traces.
 pub(super) fn are_compared(args: &Compare, runs: &[Run]) -> Result<bool, Failure> {
     let traceless = runs.iter().filter(|run| run.loaded.recording.trace_count() == 0).count();
     if args.instance.is_none() && traceless == 0 {
@@ -223,12 +223,8 @@ fn classes(
             escaped(both)
         )));
     }
-    let slowest = options.bad_slowest.map(|share| {
-        let mut lengths: Vec<u64> = pieces.iter().map(|piece| piece.length_ns).collect();
-        lengths.sort_unstable();
-        let bad = ((lengths.len() as f64 * share).round() as usize).clamp(1, lengths.len());
-        lengths[lengths.len() - bad]
-    });
+    let lengths = || pieces.iter().map(|piece| piece.length_ns);
+    let slowest = options.bad_slowest.map(|share| super::classes::slowest(share, lengths()));
     let is_bad = |piece: &Piece| {
         options.bad_time.is_some_and(|window| window.contains(piece.start_ns))
             || slowest.is_some_and(|least| piece.length_ns >= least)

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 use astracer_compare::metrics::Metrics;
 use csv::{ReaderBuilder, StringRecord, Trim};
 
+use super::when;
 use crate::bounded::read_within;
 use crate::failure::Failure;
-use crate::output::{escaped, plural, shown};
+use crate::output::{count, escaped, plural, shown};
 
 /// The largest file of metrics: some four million rows.
 const BYTES_MAX: u64 = 256 << 20;
@@ -66,9 +66,9 @@ pub(super) fn read(path: Option<&Path>) -> Result<Read, Failure> {
     }
     metrics.sort();
     let mut note = format!(
-        "{} of --metrics; values at one time are the same for all traces, so their chances are too small: trust \
+        "{} series of --metrics; values at one time are the same for all traces, so their chances are too small: trust \
          placebos and several runs\n",
-        plural(metrics.len() as u64, "series").replace("seriess", "series"),
+        count(metrics.len() as u64),
     );
     if skipped > 0 {
         note += &format!("skipped: {} of {}: {}\n", plural(skipped, "row"), shown(path), escaped(&example));
@@ -101,8 +101,8 @@ fn sample(
 /// A time as RFC 3339 has it, or a number since 1970 whose unit follows from its size: seconds, ms,
 /// us or ns. In nanoseconds.
 fn time(text: &str) -> Option<u64> {
-    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        return u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
+    if let Some(time) = when::unix_ns(text) {
+        return Some(time);
     }
     let number: f64 = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0)?;
     // Whole numbers of nanoseconds have more digits than a double.

@@ -1,8 +1,9 @@
 //! Names that were probably meant, if a name of an option is on no trace.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use astracer_recording::recording::{Kept, Recording};
+use astracer_recording::recording::Recording;
 
 use crate::failure::Failure;
 use crate::output::{brief, escaped};
@@ -43,7 +44,7 @@ pub(super) fn no_attribute(key: &str, value: &str, recordings: &[&Recording]) ->
                 let name = texts.name(own);
                 keys.insert(name);
                 if name == key && values.len() < VALUES_MAX {
-                    values.extend(text(kept, recording));
+                    values.extend(kept.text(texts).map(Cow::into_owned));
                 }
             }
         }
@@ -58,16 +59,6 @@ pub(super) fn no_attribute(key: &str, value: &str, recordings: &[&Recording]) ->
         false => format!("no span has the attribute '{}'{}", escaped(key), proposal(key, keys.into_iter())),
     };
     Failure::Job(reason)
-}
-
-fn text(value: Kept, recording: &Recording) -> Option<String> {
-    match value {
-        Kept::Text(text) => Some(recording.content_texts().name(text).to_owned()),
-        Kept::Int(value) => Some(value.to_string()),
-        Kept::Bool(value) => Some(value.to_string()),
-        Kept::Double(value) => Some(value.to_string()),
-        Kept::Other => None,
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use astracer_compare::features::Feature;
 use astracer_compare::words;
 use astracer_report::numbers::{measure, signed};
 
-use super::{Compare, TOP_DEFAULT};
+use super::Compare;
 use crate::load::Input;
 use crate::output::{self, count, percent};
 
@@ -57,10 +57,7 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
         // Without a test the line above says so.
         return if comparison.tested == 0 { String::new() } else { "no variable differs\n\n".to_owned() };
     }
-    let shown = match args.top.unwrap_or(TOP_DEFAULT) {
-        0 => all,
-        top => top.min(all),
-    };
+    let shown = super::singles::shown(args, all);
     let has_runs = comparison.ranked.iter().any(|row| row.null_ratio.is_some());
     let mut header = vec!["variable", "feature", "good", "bad", "difference\n± 95%"];
     if comparison.has_chances {

@@ -46,7 +46,7 @@ pub(super) fn explain(
 }
 
 /// The number of rows that are shown.
-fn shown(args: &Compare, all: usize) -> usize {
+pub(super) fn shown(args: &Compare, all: usize) -> usize {
     match args.top.unwrap_or(if args.json { 0 } else { TOP_DEFAULT }) {
         0 => all,
         top => top.min(all),

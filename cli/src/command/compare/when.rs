@@ -33,11 +33,15 @@ pub(super) fn window(text: &str) -> Result<Window, String> {
         )
     };
     let (start, length) = text.rsplit_once('+').ok_or_else(wrong)?;
-    let start = humantime::parse_rfc3339_weak(start.trim()).map_err(|_| wrong())?;
+    let from = unix_ns(start.trim()).ok_or_else(wrong)?;
     let length = self::length(length)?;
-    let from = start.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
-    let from = u64::try_from(from.as_nanos()).map_err(|_| wrong())?;
     Ok(Window { from, to: from.saturating_add(length) })
+}
+
+/// The nanoseconds since the epoch of a time as RFC 3339 has it.
+pub(super) fn unix_ns(text: &str) -> Option<u64> {
+    let since = humantime::parse_rfc3339_weak(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_nanos()).ok()
 }
 
 /// Parses a length of time such as "150ms", in nanoseconds.
