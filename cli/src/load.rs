@@ -156,22 +156,22 @@ pub(crate) enum Causal {
     All(Box<causality::Collected>),
 }
 
-/// Reads a workload with its system calls and, if `with_logs`, its log records. A signal ends the
-/// process.
+/// Reads a workload with its system calls and, with options for them, its log records. A signal
+/// ends the process.
 pub(crate) fn load_causes(
     args: &Source,
     keep: Keep,
-    with_logs: bool,
+    logs: Option<&LogReading>,
     watch: Option<Box<Watch<'_>>>,
     stop: Stop<'_>,
 ) -> Result<(Causal, Input), Failure> {
-    interrupt::answer_at_once_while_reading(stop, || read_causes(args, keep, with_logs, watch, stop))
+    interrupt::answer_at_once_while_reading(stop, || read_causes(args, keep, logs, watch, stop))
 }
 
 fn read_causes(
     args: &Source,
     keep: Keep,
-    with_logs: bool,
+    logs: Option<&LogReading>,
     watch: Option<Box<Watch<'_>>>,
     stop: Stop<'_>,
 ) -> Result<(Causal, Input), Failure> {
@@ -183,8 +183,10 @@ fn read_causes(
         intake = intake.watch_with(watch);
     }
     let intake = causality::Intake::of(intake).with_writes();
-    let mut intake = if with_logs { intake } else { intake.without_logs() };
-    let files = read_paths(args, logs::Options::default(), stop, &mut intake)?;
+    let mut intake = if logs.is_some() { intake } else { intake.without_logs() };
+    let options = logs.map(LogReading::options).unwrap_or_default();
+    let zone = options.zone.clone();
+    let files = read_paths(args, options, stop, &mut intake)?;
     progress.finish();
     let found = match intake.spans_only() {
         Ok(recording) => Causal::Spans(Box::new(recording)),
@@ -198,6 +200,7 @@ fn read_causes(
         Causal::All(collected) => (&collected.recording, collected.events.is_empty()),
     };
     let input = input(args, files, recording, &folding, is_empty)?;
+    let input = if logs.is_some() { input.with_logs(recording, &zone) } else { input };
     Ok((found, input))
 }
 

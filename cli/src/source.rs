@@ -159,7 +159,7 @@ impl Bounds {
 const LAYOUTS_MAX: u64 = 1 << 20;
 
 /// The layouts of a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layouts(Vec<Given>);
 
 fn layouts(path: &str) -> Result<Layouts, String> {
@@ -172,7 +172,7 @@ fn layouts(path: &str) -> Result<Layouts, String> {
 }
 
 /// Options for reading logs, shared by the commands that do.
-#[derive(Clone, Debug, Default, ClapArgs)]
+#[derive(Clone, Debug, Default, PartialEq, ClapArgs)]
 pub(crate) struct LogReading {
     /// Layout of lines of text in log4j's letters, for files of a name or for all; times also in
     /// strftime's: '%d [%t] %p %c: %m', 'app*.log=%Y-%m-%d %T %m' [default: the usual layouts are

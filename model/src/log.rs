@@ -215,6 +215,8 @@ pub enum LogFormat {
     NezhaCsv,
     /// One JSON object per line.
     JsonLines,
+    /// JSON documents with records in lists, or over several lines.
+    JsonDocuments,
     /// The text of `tracing_subscriber`.
     TracingText,
     /// Lines of text with times, in a layout that is recognised or given.
@@ -233,6 +235,7 @@ impl LogFormat {
             Self::OtlpProto => "otlp-logs-proto",
             Self::NezhaCsv => "nezha-log-csv",
             Self::JsonLines => "json-lines",
+            Self::JsonDocuments => "json-documents",
             Self::TracingText => "tracing-text",
             Self::Layout => "layout",
             Self::Pairs => "key-value",

@@ -35,11 +35,13 @@ mod peek;
 mod tail;
 mod unpack;
 mod walk;
+mod whole;
 
 use patient::Patient;
 use tail::Tail;
 use unpack::{Refusal, Unpack};
 use walk::{Found, Walk};
+use whole::Whole;
 
 pub use walk::loses_nothing;
 
@@ -204,7 +206,7 @@ fn read_unless(
                 let pipe = lone.to_owned();
                 Box::new(Patient::new(|| File::open(pipe), stop).map_err(unreadable)?)
             }
-            None => Box::new(File::open(lone).map_err(unreadable)?),
+            None => Box::new(Whole::open(lone).map_err(unreadable)?),
         };
         unpack.input(input, &label::of_path(lone), changed(lone));
         return finish(unpack, path);
@@ -216,7 +218,7 @@ fn read_unless(
         match found {
             Found::File { path, bytes } => {
                 let before = stored.get();
-                match File::open(&path) {
+                match Whole::open(&path) {
                     Ok(file) => unpack.input(Box::new(file), &label::of_path(&path), changed(&path)),
                     Err(error) => unpack.unreadable(&label::of_path(&path), 0, &error),
                 }

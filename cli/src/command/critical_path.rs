@@ -213,7 +213,7 @@ fn read(args: &CriticalPath, stop: Stop<'_>) -> Result<(Loaded, Option<Causes>),
     }
     let mut keep = keep(args);
     keep.own_labels.extend(THREADS.map(str::to_owned));
-    let (found, input) = load::load_causes(&args.source, keep, false, None, stop)?;
+    let (found, input) = load::load_causes(&args.source, keep, None, None, stop)?;
     match found {
         Causal::Spans(recording) => Ok((Loaded { recording: *recording, input }, None)),
         Causal::All(collected) => {

@@ -202,6 +202,9 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         goal: args.goal.goal(),
     };
     let late = files.write(&diagram);
+    if args.merge.merged.is_none() {
+        input.name_unread();
+    }
     let printed = if args.json {
         output::print_json(&show::Answered::new(&report, &links, &answer))
     } else if args.merge.merged.is_some() {

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Causal};
 use crate::output;
-use crate::source::{Naming, Reading, Source};
+use crate::source::{LogReading, Naming, Reading, Source};
 
 mod answer;
 mod definitions;
@@ -115,6 +115,9 @@ pub(crate) struct Query {
     reading: Reading,
 
     #[command(flatten)]
+    log_reading: LogReading,
+
+    #[command(flatten)]
     naming: Naming,
 
     /// Print one JSON object instead of a table.
@@ -126,13 +129,14 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
     let source =
         Source { paths: args.paths.clone(), reading: args.reading.clone(), naming: args.naming.clone() };
     source.check()?;
+    if !args.logs && args.log_reading != LogReading::default() {
+        return Err(Failure::Usage(
+            "--layout, --layouts and --log-zone have no effect without --logs; add it".into(),
+        ));
+    }
+    let logs = args.logs.then_some(&args.log_reading);
     if let Some(pattern) = &args.tracepoints {
-        return tracepoints::run(
-            &source,
-            pattern,
-            (args.top.unwrap_or(TOP_DEFAULT), args.json, args.logs),
-            stop,
-        );
+        return tracepoints::run(&source, pattern, (args.top.unwrap_or(TOP_DEFAULT), args.json, logs), stop);
     }
     let plan = interrupt::answer_at_once_while_reading(stop, || plan(args))?;
     if args.explain {
@@ -148,7 +152,7 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
         own_labels: if args.weights { vec![ADJUSTED_COUNT.to_owned()] } else { Vec::new() },
         ..Keep::default()
     };
-    let (found, input) = load::load_causes(&source, keep, args.logs, None, stop)?;
+    let (found, input) = load::load_causes(&source, keep, logs, None, stop)?;
     let rules = Options { remote_returns: !args.no_remote_returns };
     let question = Question { plan: &plan, rules, weights: args.weights };
     let (answer, recording) = ask(found, question, stop).ok_or(Failure::Interrupted)?;

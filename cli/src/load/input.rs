@@ -101,6 +101,8 @@ struct Log {
     last: Option<String>,
     /// The parts of times that the file does not state.
     assumed: Vec<&'static str>,
+    /// True if a layout is stated for the file that none of its first lines follows.
+    layout_unfit: bool,
     errors: u64,
     warnings: u64,
 }
@@ -126,6 +128,7 @@ impl Log {
             first: summary.times.map(|(first, _)| utc(first.0)),
             last: summary.times.map(|(_, last)| utc(last.0)),
             assumed: parts.into_iter().filter(|&(is, _)| is).map(|(_, name)| name).collect(),
+            layout_unfit: summary.reading.is_layout_unfit,
             errors: summary.errors,
             warnings: summary.warnings,
         }
@@ -152,6 +155,9 @@ impl Log {
         }
         if !self.assumed.is_empty() {
             let _ = write!(line, "; assumed: {}", self.assumed.join(", "));
+        }
+        if self.layout_unfit {
+            line.push_str("; none of its first lines follows the layout stated");
         }
         line
     }
@@ -330,6 +336,14 @@ impl Input {
         })
     }
 
+    /// Names the files that were not read on standard error, in case nobody looks at the end of a
+    /// report.
+    pub(crate) fn name_unread(&self) {
+        for skipped in self.skipped.iter().filter(|skipped| !source::loses_nothing(&skipped.reason)) {
+            output::note(&format!("warning: not read: {}", output::escaped(&skipped.file)));
+        }
+    }
+
     /// Lines for standard error, where the result is not a report: files that were not read, and
     /// parts of others.
     pub(crate) fn warn(&self) {
@@ -341,6 +355,14 @@ impl Input {
         let more = self.skipped_count.saturating_sub(self.skipped.len() as u64);
         if more > 0 {
             output::note(&format!("warning: not read: {}", output::plural(more, "more file")));
+        }
+        for file in &self.files {
+            if let Some(log) = file.log.as_ref().filter(|log| log.layout_unfit) {
+                let (name, layout) = (output::escaped(&file.name), &log.layout);
+                output::note(&format!(
+                    "warning: {name}: read as {layout}; no line follows the layout stated"
+                ));
+            }
         }
         for problem in self.problems.iter().filter(|problem| problem.loses_data) {
             let example = problem.examples.first().map_or("", |example| example);

@@ -84,7 +84,11 @@ const LOG: &str = "2026-05-14 09:00:00.000 INFO up\n2026-05-14 09:00:01.000 WARN
 fn each_file_of_logs_is_described() {
     let folder = Folder::new("order-described");
     let (app, text) = (folder.file("app.log", LOG), folder.file("LICENSE", "MIT\n\nIt ends.\n"));
-    let screen = success(&run(&["order", &app, &text]));
+    let output = run(&["order", &app, &text]);
+    assert!(output.status.success(), "{output:?}");
+    let screen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let unread = format!("warning: not read: {text}\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&unread), "{output:?}");
     for says in [
         "app.log: 3 records (time-level), 2026-05-14T09:00:00.000Z to 2026-05-15T00:00:00.000Z, 1 error, 1 warning; assumed: zone",
         "the times of 1 file state no zone and are read as UTC; --log-zone names another",
@@ -94,9 +98,8 @@ fn each_file_of_logs_is_described() {
     ] {
         assert!(unwrapped(&screen).contains(says), "{says} in {screen}");
     }
-    let json: serde_json::Value =
-        serde_json::from_str(&success(&run(&["order", &app, &text, "--json", "--log-zone", "+02:00"])))
-            .expect("JSON");
+    let json = run(&["order", &app, &text, "--json", "--log-zone", "+02:00"]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     let file = &json["input"]["files"][0];
     for (key, value) in [
         ("layout", "time-level".into()),
@@ -215,6 +218,13 @@ fn a_layout_reads_times_that_are_not_known() {
             (&2.into(), &3.into(), &1.into())
         );
     }
+    // A layout that fits no line is told, and the file is read all the same.
+    let log = folder.file("usual.log", "2026-05-14 09:00:00Z INFO up\n");
+    let screen = success(&run(&["order", &log, "--layout", "%d|%m"]));
+    assert!(unwrapped(&screen).contains("none of its first lines follows the layout stated"), "{screen}");
+    let merged = run(&["order", &log, "--merged", "--layout", "%d|%m"]);
+    let says = "read as time-level; no line follows the layout stated";
+    assert!(String::from_utf8_lossy(&merged.stderr).contains(says), "{merged:?}");
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
     (ASK, "--names", REFUSED),
     (ASK, "--fold", REFUSED),
     (ASK, "--rewrite", REFUSED),
+    // They need --logs.
+    (ASK, "--layout", REFUSED),
+    (ASK, "--layouts", REFUSED),
+    (ASK, "--log-zone", REFUSED),
     (ASK, "--sort", REFUSED),
     (ASK, "--top", FROM_0),
     // No value is the text of a query, or names a file with one.
@@ -59,6 +63,11 @@ fn a_wrong_query_is_refused_with_a_caret() {
     let file = Scratch::new("wrong.query", "From r In read* Join s In send On r -> s Select COUNT");
     failure(&run(&["query", input.path(), "-f", file.path()]), 2, &["wrong.query", "^", "help:"]);
     failure(&run(&["query", input.path()]), 2, &["--query"]);
+    failure(
+        &run(&["query", input.path(), "-q", COUNT, "--log-zone", "UTC"]),
+        2,
+        &["no effect without --logs"],
+    );
     failure(&run(&["query", "-q", COUNT]), 2, &["RECORDING"]);
 }
 
@@ -191,4 +200,14 @@ fn the_queries_of_the_document_are_valid() {
     for query in queries {
         success(&run(&["query", "--explain", "-q", query]));
     }
+}
+
+/// The records of a log are read by the layout and in the zone that the user states.
+#[test]
+fn log_records_are_asked_in_a_stated_layout() {
+    let log = Scratch::new("query-layout.log", "I 133/2026 090007: up\nW 133/2026 090008: slow\n");
+    let text = "From r In log Select r.time";
+    let layout = ["--layout", "%.1p %j/%Y %H%M%S: %m", "--log-zone", "+02:00"];
+    let answer = json(&[&["query", log.path(), "--logs", "-q", text][..], &layout].concat());
+    assert_eq!(answer["rows"].as_array().map(Vec::len), Some(2), "{answer}");
 }

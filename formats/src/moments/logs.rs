@@ -16,6 +16,8 @@ use crate::{Limits, otlp_json, otlp_proto};
 mod abbreviations;
 mod civil;
 mod clock;
+mod digits;
+mod documents;
 mod encoding;
 mod given;
 mod ids;
@@ -35,14 +37,15 @@ mod text;
 mod time;
 mod tracing;
 mod writer;
+mod zone;
 
 pub use clock::Assumed;
 pub use given::Given;
 pub use options::Options;
 pub use refusal::refusal;
 pub use text::Reading;
-pub use time::Zone;
 pub(crate) use time::leading as leading_time;
+pub use zone::Zone;
 
 /// Detects the format of logs from the first bytes of a file; `None` if they are not logs.
 ///
@@ -58,6 +61,9 @@ pub fn detect(prefix: &[u8], options: &Options) -> Option<LogFormat> {
     }
     if is_log_request(prefix) {
         return Some(LogFormat::OtlpProto);
+    }
+    if documents::detect(text) {
+        return Some(LogFormat::JsonDocuments);
     }
     let converted = encoding::Encoding::of(prefix).map(|encoding| encoding.converted(prefix));
     let shape = text::shape_of(converted.as_deref().unwrap_or(prefix), options)?;
@@ -80,6 +86,7 @@ pub fn read(
         LogFormat::OtlpJson => otlp_json::read(input, file, limits, sink),
         LogFormat::OtlpProto => otlp_proto::read_logs(input, file, limits, sink),
         LogFormat::NezhaCsv => nezha::read(input, file, limits, sink),
+        LogFormat::JsonDocuments => return documents::read(input, file, limits, options, sink),
         LogFormat::JsonLines
         | LogFormat::TracingText
         | LogFormat::Layout

@@ -126,3 +126,61 @@ fn binary_parts_are_kept() {
     assert_eq!(bodies, ["a\n\u{fffd}\u{fffd}\0\u{1}", "b\n99999-05-14 0:00"]);
     assert_eq!(collected.kinds(), [ProblemKind::BadText]);
 }
+
+/// A logger may mix the layouts of its name: RFC 5424 with and without structured data, and
+/// journald's export without its cursors.
+#[test]
+fn mixed_records_are_read() {
+    let text = "<34>1 2026-05-14T09:00:00Z h su 7 A - up\n<34>1 2026-05-14T09:00:00Z h su 7 B [a b=\"c\"] on\n\
+                <34>1 2026-05-14T09:00:00Z h su 7 C - off\n";
+    let collected = Collected::from_logs(LogFormat::Layout, text);
+    assert_eq!(collected.logs.iter().map(|log| log.text()).collect::<Vec<_>>(), ["up", "on", "off"]);
+    assert_eq!(collected.logs[1].attribute("structured"), Some(&Value::from("a b=\"c\"")));
+
+    let text = "__REALTIME_TIMESTAMP=1778749200000000\nMESSAGE=a\n\n__REALTIME_TIMESTAMP=1778749201000000\nMESSAGE=b\n";
+    assert_eq!(detected(text), Some(LogFormat::JournalExport));
+    let collected = Collected::from_logs(LogFormat::JournalExport, text);
+    assert_eq!(collected.logs.iter().map(|log| log.text()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(detected("KEY=1\nMESSAGE=a\n"), None);
+}
+
+/// What the user states about a time counts more than what it looks like. The instants are those
+/// of `date`.
+#[test]
+fn stated_times_are_read_as_stated() {
+    for (layout, text, seconds) in [
+        ("%d{dd.MM.yy HHmmss} %m", "14.05.26 090000 up", 1_778_749_200),
+        ("%d{yyyy-MM-dd'|'HH:mm:ss}|%m", "2026-05-14|09:00:00|up", 1_778_749_200),
+        ("%Y-%m-%d|%H:%M:%S|%m", "2026-05-14|09:00:00|up", 1_778_749_200),
+        // May, and then June.
+        ("%d{MM/dd/yyyy HH:mm:ss} %m", "05/06/2026 09:00:00 up", 1_778_058_000),
+        ("%d{dd/MM/yyyy HH:mm:ss} %m", "05/06/2026 09:00:00 up", 1_780_650_000),
+        ("%d{HH:mm:ss,SSS dd-MM-yyyy} %m", "09:00:00,000 14-05-2026 up", 1_778_749_200),
+        ("%d{ISO8601} %m", "2026-05-14 09:00:00,000 up", 1_778_749_200),
+        ("%d %m", "2026-05-14 09:00:00 Europe/Berlin up", 1_778_742_000),
+    ] {
+        let options =
+            logs::Options { layouts: vec![layout.parse().expect(layout)], ..logs::Options::default() };
+        let mut collected = Collected { wants_logs: true, ..Collected::default() };
+        let (file, limits) = ("f".into(), Limits::default());
+        logs::read(LogFormat::Layout, &mut text.as_bytes(), &file, &limits, &options, &mut collected);
+        let found: Vec<_> = collected.logs.iter().map(|log| (log.time.unwrap().0, log.text())).collect();
+        assert_eq!(found, [(seconds * 1_000_000_000, "up")], "{layout}");
+    }
+}
+
+#[test]
+fn a_layout_that_fits_no_line_is_told() {
+    let options = logs::Options { layouts: vec!["%d|%m".parse().unwrap()], ..logs::Options::default() };
+    let read = |text: &str| {
+        let mut collected = Collected { wants_logs: true, ..Collected::default() };
+        let (file, limits) = ("f".into(), Limits::default());
+        let reading =
+            logs::read(LogFormat::Layout, &mut text.as_bytes(), &file, &limits, &options, &mut collected);
+        (reading.layout.into_owned(), reading.is_layout_unfit, collected.skipped)
+    };
+    assert_eq!(read("2026-05-14 09:00:00|up\n"), ("given".to_owned(), false, Vec::new()));
+    assert_eq!(read("2026-05-14 09:00:00 INFO up\n"), ("time-level".to_owned(), true, Vec::new()));
+    let (_, _, skipped) = read("14. 9 Uhr: up\n");
+    assert!(skipped[0].1.contains("follows the layout stated"), "{skipped:?}");
+}

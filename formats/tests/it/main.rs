@@ -5,6 +5,7 @@ use std::path::PathBuf;
 mod collected;
 mod htrace;
 mod jaeger_json;
+mod log_documents;
 mod log_layouts;
 mod log_lines;
 mod log_shapes;

@@ -180,7 +180,7 @@ impl<'a> Unpack<'a> {
                 let bytes = prefix.len() as u64;
                 let is_text = format_may_help && !prefix[..prefix.len().min(4096)].contains(&0);
                 let reason = match self.tap.sink.wants().logs && is_text {
-                    true => format!("{reason}; {}", logs::refusal(prefix)),
+                    true => format!("{reason}; {}", logs::refusal(prefix, name, &self.options.logs)),
                     false => reason,
                 };
                 let error = input.take_error();

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Causal, ProblemCount};
 use crate::output;
-use crate::source::Source;
+use crate::source::{LogReading, Source};
 
 /// Tracepoints whose fields are listed, the fields of one, and the hosts of one. The first by name
 /// stay.
@@ -156,7 +156,7 @@ fn add(fields: &mut Fields, attributes: &[Attribute<'_>]) {
 pub(super) fn run(
     source: &Source,
     pattern: &str,
-    (top, as_json, with_logs): (usize, bool, bool),
+    (top, as_json, logs): (usize, bool, Option<&LogReading>),
     stop: Stop<'_>,
 ) -> Result<(), Failure> {
     let found = RefCell::new(Found::default());
@@ -170,8 +170,8 @@ pub(super) fn run(
         wants: Arc::new(move |name, _| glob(&wanted, name)),
         lines: false,
     };
-    let keep = Keep { points: Some(keep), origins: true, records: with_logs, ..Keep::default() };
-    let (loaded, input) = load::load_causes(source, keep, with_logs, Some(Box::new(watch)), stop)?;
+    let keep = Keep { points: Some(keep), origins: true, records: logs.is_some(), ..Keep::default() };
+    let (loaded, input) = load::load_causes(source, keep, logs, Some(Box::new(watch)), stop)?;
     let mut counts = match &loaded {
         Causal::Spans(recording) => counts(recording, pattern, stop),
         Causal::All(collected) => counts(&collected.recording, pattern, stop).map(|mut counts| {

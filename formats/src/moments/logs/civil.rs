@@ -5,6 +5,56 @@ use jiff::fmt::strtime::BrokenDownTime;
 use super::stamp::{Day, Form, SECOND, Stamp};
 use crate::rfc3339::days;
 
+/// The letters of strftime for the letters of Java's `DateTimeFormatter` in `%d{dd.MM.yy HHmmss}`.
+/// `None` for the names of forms, such as `ISO8601`, and for letters that have no equal: the scanner
+/// of times reads these by itself.
+pub(super) fn letters(pattern: &str) -> Option<String> {
+    if pattern.contains('%') {
+        return Some(pattern.to_owned());
+    }
+    if pattern.is_empty() || pattern.starts_with("ISO") || pattern == "UNIX" || pattern.ends_with("_MILLIS") {
+        return None;
+    }
+    let (mut found, mut rest) = (String::new(), pattern);
+    while let Some(first) = rest.chars().next() {
+        if first == '\'' {
+            let (quoted, behind) = rest[1..].split_once('\'')?;
+            found.push_str(if quoted.is_empty() { "'" } else { quoted });
+            rest = behind;
+            continue;
+        }
+        if !first.is_ascii_alphabetic() {
+            found.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let behind = rest.trim_start_matches(first);
+        let letter = match (first, rest.len() - behind.len()) {
+            ('y' | 'u', 2) => "%y",
+            ('y' | 'u', _) => "%Y",
+            ('M' | 'L', 1 | 2) => "%m",
+            ('M' | 'L', 3) => "%b",
+            ('M' | 'L', 4) => "%B",
+            ('d', 1 | 2) => "%d",
+            ('D', _) => "%j",
+            ('E', 1..=3) => "%a",
+            ('E', 4) => "%A",
+            ('a', 1) => "%p",
+            ('H', 1 | 2) => "%H",
+            ('h', 1 | 2) => "%I",
+            ('m', 1 | 2) => "%M",
+            ('s', 1 | 2) => "%S",
+            ('S' | 'n', _) => "%f",
+            ('Z', 1..=3) | ('X' | 'x', 2) => "%z",
+            ('X' | 'x', 3) => "%:z",
+            _ => return None,
+        };
+        found.push_str(letter);
+        rest = behind;
+    }
+    Some(found)
+}
+
 /// The stamp at the start of a text that follows a pattern.
 pub(super) fn stamp(pattern: &str, text: &str) -> Option<Stamp> {
     // Other libraries' letters for fractions.

@@ -5,7 +5,8 @@
 //! belongs to the next day, and a month that falls back by more than half a year to the next year.
 
 use super::stamp::{Day, Form, Stamp};
-use super::time::{Zone, instant, offset_at};
+use super::time::instant;
+use super::zone::{Zone, offset_at};
 use crate::rfc3339::days;
 use astracer_model::time::UnixNanos;
 

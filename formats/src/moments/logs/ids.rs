@@ -6,14 +6,14 @@ use astracer_model::log::LogRecord;
 /// Mentions of a trace that are looked at in one record.
 const NAMES_MAX: usize = 16;
 
-/// `trace_id`, `traceId`, `TraceID`, `trace.id`, `otelTraceID` and the like.
+/// `trace_id`, `traceId`, `TraceID`, `trace.id`, `otelTraceID` and the like, and Serilog's `@tr`.
 pub(super) fn is_trace_id(key: &str) -> bool {
-    is(key, "traceid")
+    key == "@tr" || is(key, "traceid")
 }
 
 /// `span_id` and the like.
 pub(super) fn is_span_id(key: &str) -> bool {
-    is(key, "spanid")
+    key == "@sp" || is(key, "spanid")
 }
 
 fn is(key: &str, plain: &str) -> bool {
@@ -37,6 +37,9 @@ pub(super) fn find(text: &str, log: &mut LogRecord<'_>) {
         }
     }
     if log.trace_id == TraceId::ZERO {
+        if let Some((trace, span)) = pair(bytes) {
+            (log.trace_id, log.span_id) = (trace, span);
+        }
         return;
     }
     for at in memchr::memmem::find_iter(bytes, b"pan").take(NAMES_MAX) {
@@ -48,6 +51,37 @@ pub(super) fn find(text: &str, log: &mut LogRecord<'_>) {
             break;
         }
     }
+}
+
+/// The 32 and 16 hexadecimal digits of a trace and a span that stand together, as Spring's
+/// correlation and `traceparent` have them: `[shop,0af7...,b7ad...]`.
+fn pair(text: &[u8]) -> Option<(TraceId, SpanId)> {
+    const TRACE: usize = 32;
+    const SPAN: usize = 16;
+    let hex = |from: usize, len: usize| -> Option<&str> {
+        let digits = text.get(from..from + len).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        let is_apart = !text.get(from + len).is_some_and(u8::is_ascii_alphanumeric);
+        std::str::from_utf8(digits).ok().filter(|_| is_apart)
+    };
+    // Each run of 32 digits covers one of these places.
+    let mut from = 0;
+    for probe in (TRACE - 1..text.len()).step_by(TRACE) {
+        if probe < from || !text[probe].is_ascii_hexdigit() {
+            continue;
+        }
+        let is_digit = |&at: &usize| text[at].is_ascii_hexdigit();
+        let start = (from..probe).rev().take(TRACE).take_while(is_digit).last().unwrap_or(probe);
+        from = probe;
+        let is_start = start == 0 || !text[start - 1].is_ascii_alphanumeric();
+        if is_start
+            && let Some(trace) = hex(start, TRACE)
+            && matches!(text.get(start + TRACE), Some(b',' | b'-' | b'/' | b':' | b' '))
+            && let Some(span) = hex(start + TRACE + 1, SPAN)
+        {
+            return Some((TraceId::from_hex(trace)?, SpanId::from_hex(span)?));
+        }
+    }
+    None
 }
 
 /// The 16 or 32 hexadecimal digits behind `_id=`, `Id": "` and the like.
@@ -82,6 +116,12 @@ mod tests {
             ("trace-id 0AF7651916CD43DD8448EB211C80319C", true, false),
             ("a trace of 0af7651916cd43dd8448eb211c80319c", false, false),
             ("trace_id=0af765 race_id=0af7651916cd43dd", false, false),
+            ("[shop,0af7651916cd43dd8448eb211c80319c,b7ad6b7169203331] up", true, true),
+            ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", true, true),
+            ("é 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331", true, true),
+            ("0af7651916cd43dd8448eb211c80319c,b7ad6b716920333", false, false),
+            ("0af7651916cd43dd8448eb211c80319cb,b7ad6b7169203331", false, false),
+            ("a0af7651916cd43dd8448eb211c80319c,b7ad6b7169203331", false, false),
         ] {
             let mut log = LogRecord::default();
             find(text, &mut log);

@@ -9,9 +9,24 @@ use super::json_lines::{Found, Shared};
 use astracer_model::text::lossy;
 use astracer_model::value::Value;
 
-/// True if a line begins a block. Journald writes the cursor first.
-pub(super) fn is_head(line: &[u8]) -> bool {
-    line.starts_with(b"__CURSOR=")
+/// Lines within which a block states its time.
+const BLOCK_LINES: usize = 20;
+
+/// The key that begins each block of a file with these first lines; `None` if it is no export.
+///
+/// Journald writes the cursor first, and filters may leave it out.
+pub(super) fn first_key<'t>(lines: &[&'t [u8]]) -> Option<&'t [u8]> {
+    let is_key = |key: &[u8]| {
+        !key.is_empty()
+            && key.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+    };
+    let first = lines.first()?;
+    let key = &first[..memchr::memchr(b'=', first)?];
+    let has_time = || {
+        let mut block = lines.iter().take(BLOCK_LINES);
+        block.any(|line| line.starts_with(b"__REALTIME_TIMESTAMP="))
+    };
+    (is_key(key) && (key == b"__CURSOR" || has_time())).then_some(key)
 }
 
 /// Reads a block.

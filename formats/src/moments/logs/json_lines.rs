@@ -167,7 +167,7 @@ impl<'t> Found<'t> {
         self.log
     }
 
-    fn members(&mut self, cursor: &mut Cursor<'t>, is_outer: bool) -> Result<(), Fault> {
+    pub(super) fn members(&mut self, cursor: &mut Cursor<'t>, is_outer: bool) -> Result<(), Fault> {
         cursor.object(|cursor, key| {
             match (&*key, cursor.peek()) {
                 ("fields" | "span" | "attributes" | "jsonPayload" | "@fields", Some(b'{')) => {
@@ -188,40 +188,38 @@ impl<'t> Found<'t> {
         })
     }
 
-    /// Takes the parts that the members of an inner object state, under the path to them.
-    fn inner(&mut self, path: &str, members: &[Attribute<'t>], depth: usize) {
+    /// Takes the parts that the members of an inner object state, under the path to them. What is
+    /// left are attributes.
+    fn inner(&mut self, path: &str, members: &mut Vec<Attribute<'t>>, depth: usize) {
         if depth > 4 || path.len() > 100 {
             return;
         }
-        for Attribute { key, value } in members {
+        members.retain_mut(|Attribute { key, value }| {
             let path = format!("{path}.{key}");
             match value {
                 Value::Map(members) => {
-                    if path.ends_with("time") || path == "t" {
-                        self.instant_of(members);
+                    if path.ends_with("time") && self.instant_of(members) {
+                        return false;
                     }
+                    let was_empty = members.is_empty();
                     self.inner(&path, members, depth + 1);
+                    was_empty || !members.is_empty()
                 }
-                value => {
-                    self.known(&path, value, true);
-                }
+                value => !self.known(&path, value, true),
             }
-        }
+        });
     }
 
-    /// Takes the time of log4j's `instant`, MongoDB's `t` or loguru's `time`.
-    fn instant_of(&mut self, members: &[Attribute<'t>]) {
+    /// Takes the time of log4j's `instant`, MongoDB's `t` or loguru's `time`; false if there is none.
+    fn instant_of(&mut self, members: &[Attribute<'t>]) -> bool {
         let of = |name: &str| members.iter().find(|member| member.key == name).map(|member| &member.value);
         if let (Some(Value::Int(seconds)), Some(Value::Int(nanos))) = (of("epochSecond"), of("nanoOfSecond"))
         {
-            self.time_at(0, "epochSecond", time::whole(&format!("{seconds}.{nanos:09}")));
-            return;
+            return self.time_at(0, "epochSecond", time::whole(&format!("{seconds}.{nanos:09}")));
         }
-        for key in ["$date", "repr", "$numberLong"] {
-            if let Some(value) = of(key) {
-                self.time_at(0, key, time::whole(&text_of(value)));
-            }
-        }
+        ["$date", "repr", "$numberLong"]
+            .into_iter()
+            .any(|key| of(key).is_some_and(|value| self.time_at(0, key, time::whole(&text_of(value)))))
     }
 
     fn time_at(&mut self, rank: u8, key: &str, stamp: Option<Stamp>) -> bool {
@@ -235,16 +233,28 @@ impl<'t> Found<'t> {
         is_first
     }
 
-    pub(super) fn member(&mut self, key: Cow<'t, str>, value: Value<'t>, is_outer: bool) {
-        if let Value::Map(members) = &value {
-            if matches!(&*key, "t" | "instant" | "time" | "timestamp") {
-                self.instant_of(members);
+    pub(super) fn member(&mut self, key: Cow<'t, str>, mut value: Value<'t>, is_outer: bool) {
+        if let Value::Map(members) = &mut value {
+            let may_be_time = matches!(&*key, "t" | "instant" | "time" | "timestamp");
+            if may_be_time && self.instant_of(members) {
+                return;
             }
+            let was_empty = members.is_empty();
             self.inner(&key, members, 0);
+            if members.is_empty() && !was_empty {
+                return;
+            }
         } else if self.known(&key, &value, is_outer) {
             return;
         }
         self.log.attributes.push(Attribute { key, value });
+    }
+
+    /// Takes a label of the stream that a record is in.
+    pub(super) fn label(&mut self, key: Cow<'t, str>, value: Value<'t>) {
+        if !self.known(&format!("labels.{key}"), &value, true) {
+            self.member(key, value, true);
+        }
     }
 
     /// Takes a member whose name is known. Returns false if it is to be kept as an attribute.
@@ -449,10 +459,11 @@ impl<'t> Found<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::moments::logs::zone::Zone;
 
     fn record(line: &str) -> LogRecord<'_> {
         let mut shared = Shared::default();
-        let mut clock = Clock::new(&time::Zone::default(), None);
+        let mut clock = Clock::new(&Zone::default(), None);
         read(line, 100, &shared).expect("a record").finish(Writer::default(), None, &mut clock, &mut shared)
     }
 
@@ -482,6 +493,21 @@ mod tests {
         assert_eq!((&*zap.code.file, zap.code.line, zap.trace_id), ("srv/main.go", 42, TraceId(12)));
         let docker = record(r#"{"log":"hello\n","stream":"stdout","time":"2023-01-29T10:05:28.5Z"}"#);
         assert_eq!((docker.text(), docker.attributes.len()), ("hello", 1));
+        let mongo = record(
+            r#"{"t":{"$date":"2018-05-09T16:43:48Z"},"s":"W","c":"NET","ctx":"conn1","msg":"z","attr":{"n":1}}"#,
+        );
+        assert_eq!((mongo.time.unwrap().0, &*mongo.logger), (1_525_884_228_000_000_000, "NET"));
+        let keys = |log: &LogRecord<'_>| -> Vec<_> {
+            log.attributes.iter().map(|attribute| attribute.key.to_string()).collect()
+        };
+        assert_eq!(keys(&mongo), ["attr"]);
+        let ecs = record(
+            r#"{"@timestamp":"2018-05-09T16:43:48Z","log":{"level":"WARN"},"process":{"pid":7,"title":"x"},"host":{"name":"h"},"message":"z"}"#,
+        );
+        // What is a part of the record is no attribute besides.
+        assert_eq!(keys(&ecs), ["process"]);
+        let title = Attribute { key: "title".into(), value: Value::String("x".into()) };
+        assert_eq!(ecs.attribute("process"), Some(&Value::Map(vec![title])));
         for other in ["{}", r#"{"msg":"x"}"#, "[1]", r#"{"msg":"x","time":"5"} y"#, "{"] {
             let found = read(other, 100, &Shared::default());
             assert!(!found.is_ok_and(|found| found.stamp().is_some() && found.is_told()), "{other}");

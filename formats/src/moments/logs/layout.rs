@@ -79,8 +79,11 @@ impl FromStr for Layout {
             }
             let civil = civil_time(rest);
             time = time.or_else(|| civil.map(|len| format!("%{}", &rest[..len])));
-            let conversion = civil.map(|len| (Some(Field::Time), &rest[len..])).or_else(|| conversion(rest));
-            let (field, behind) = conversion.ok_or_else(|| {
+            let conversion = match civil {
+                Some(len) => Some((Some(Field::Time), "", &rest[len..])),
+                None => conversion(rest),
+            };
+            let (field, option, behind) = conversion.ok_or_else(|| {
                 let shown: String = rest.chars().take(12).collect();
                 format!(
                     "unknown conversion '%{shown}' in the layout: use %d or letters of strftime for the \
@@ -89,6 +92,9 @@ impl FromStr for Layout {
             })?;
             rest = behind;
             let Some(field) = field else { continue };
+            if field == Field::Time {
+                time = time.or_else(|| civil::letters(option));
+            }
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
             } else if let (Some(Part::Field(before)), false) = (parts.last(), field == Field::Message)
@@ -155,6 +161,10 @@ fn civil_time(pattern: &str) -> Option<usize> {
         end = Some(at);
         let signs = bytes[at..].iter().take(2).take_while(|&&byte| b"-/.:, T_W".contains(&byte)).count();
         separator = bytes[at..at + signs].last().copied().unwrap_or(0);
+        // Behind a bar, which also parts fields, only an hour belongs to the time.
+        let has_bar =
+            signs == 0 && ["|%H", "|%I", "|%k", "|%T"].iter().any(|bar| pattern[at..].starts_with(bar));
+        let signs = signs + usize::from(has_bar);
         if bytes.get(at + signs) != Some(&b'%') {
             break;
         }
@@ -165,9 +175,9 @@ fn civil_time(pattern: &str) -> Option<usize> {
     Some(end + usize::from(is_utc))
 }
 
-/// The field of a conversion such as `-5.30logger{36}`, and the text behind it. The field is `None`
-/// for a line end.
-fn conversion(text: &str) -> Option<(Option<Field>, &str)> {
+/// The field of a conversion such as `-5.30logger{36}`, its first option, and the text behind it.
+/// The field is `None` for a line end.
+fn conversion(text: &str) -> Option<(Option<Field>, &str, &str)> {
     let format_len = text.len()
         - text.trim_start_matches(|next: char| next.is_ascii_digit() || matches!(next, '-' | '.')).len();
     let (format, text) = text.split_at(format_len);
@@ -229,13 +239,14 @@ fn conversion(text: &str) -> Option<(Option<Field>, &str)> {
         Some(Field::Severity) if format.ends_with(".1") => Some(Field::Letter),
         field => field,
     };
-    Some((field, rest))
+    Some((field, option, rest))
 }
 
 impl Layout {
-    /// The known layout that most of these lines follow, and its name; `None` if fewer than half
-    /// of them follow one. Each line comes with its time and the place of its time.
-    pub(super) fn recognise(lines: &[(&str, usize, Stamp)]) -> Option<(&'static str, Self)> {
+    /// The known layout that most of these lines follow and then the others of its name, which a
+    /// logger may mix; `None` if fewer than half of the lines follow one. Each line comes with its
+    /// time and the place of its time.
+    pub(super) fn recognise(lines: &[(&str, usize, Stamp)]) -> Option<(&'static str, Vec<Self>)> {
         let count = |layout: &Self| {
             let follows =
                 |(line, start, stamp): &&(&str, usize, Stamp)| layout.read(line, *start, stamp).is_some();
@@ -245,7 +256,11 @@ impl Layout {
         let most = counts.iter().copied().max().unwrap_or(0);
         // A few lines of other loggers don't matter.
         let is_usual = |count: usize| count * 5 >= most * 4 && count * 2 >= lines.len() && count > 0;
-        PARSED.iter().zip(&counts).find(|(_, count)| is_usual(**count)).map(|(found, _)| found.clone())
+        let found = counts.iter().position(|&count| is_usual(count))?;
+        let (name, layout) = &PARSED[found];
+        let is_other = |&(index, (own, _)): &(usize, &(&str, Self))| index != found && own == name;
+        let others = PARSED.iter().enumerate().filter(is_other).map(|(_, (_, other))| other.clone());
+        Some((*name, std::iter::once(layout.clone()).chain(others).collect()))
     }
 
     /// The time at the start of a text in the pattern's letters of strftime, for forms that the
@@ -525,8 +540,9 @@ mod tests {
             ("2026-11-21 00:56:59,259 - root - WARNING - careful", "%d - %c - %p - %m"),
         ] {
             let stamp = stamp::at(text.as_bytes()).expect("a stamp");
-            let found = Layout::recognise(&[(text, 0, stamp)]).map(|(_, layout)| layout);
-            assert_eq!(found, Some(pattern.parse().unwrap()), "{text}");
+            let found = Layout::recognise(&[(text, 0, stamp)]).map(|(_, layouts)| layouts);
+            let found = found.as_deref().and_then(|layouts| layouts.first());
+            assert_eq!(found, Some(&pattern.parse().unwrap()), "{text}");
         }
         let stamp = stamp::at(b"2026-11-21 00:56:59,259").expect("a stamp");
         assert_eq!(Layout::recognise(&[("2026-11-21 00:56:59,259 hello", 0, stamp)]), None);
@@ -546,6 +562,8 @@ mod tests {
             ("%Y%m%d%H%M%S %m", "%d %m"),
             ("%s.%f %M %m", "%d %M %m"),
             ("%p %H:%M:%S.%f - %m", "%p %d - %m"),
+            ("%Y-%m-%d|%H:%M:%S|%m", "%d|%m"),
+            ("%d{yyyy-MM-dd|HH:mm:ss}|%m", "%d|%m"),
         ] {
             let parts = |pattern: &str| pattern.parse().map(|layout: Layout| layout.parts);
             assert_eq!(parts(pattern), parts(expected), "{pattern}");

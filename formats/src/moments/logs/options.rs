@@ -1,7 +1,7 @@
 //! The forms of logs that a file's content does not state.
 
 use super::given::Given;
-use super::time::Zone;
+use super::zone::Zone;
 use crate::moments::clock_pattern::ClockPattern;
 use astracer_model::time::UnixNanos;
 

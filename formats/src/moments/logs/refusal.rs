@@ -1,6 +1,7 @@
 //! The message about a text that is no log: its first line, and a layout to begin with.
 
 use super::levels;
+use super::options::Options;
 use super::shape::plain;
 
 /// Characters of the first line that a message shows.
@@ -9,13 +10,19 @@ const SHOWN_CHARS: usize = 80;
 const SEPARATOR_BYTES: usize = 2;
 
 /// Says why the first bytes of a text are no log: the first line, the times that were looked for,
-/// and a layout to begin with.
-pub fn refusal(prefix: &[u8]) -> String {
+/// and a layout to begin with, unless the options state one for this file.
+pub fn refusal(prefix: &[u8], file: &str, options: &Options) -> String {
     let lines = prefix.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let lines: Vec<_> = lines.take(super::shape::LINES_LOOKED_AT).map(plain).collect();
     let first = lines.first().map_or("", |line| line.trim());
     let shown: String = first.chars().take(SHOWN_CHARS).collect();
     let cut = if shown.len() < first.len() { "..." } else { "" };
+    if options.layouts.iter().any(|given| given.is_for(Some(file))) {
+        return format!(
+            "no line of its first {} follows the layout stated; its first line is '{shown}{cut}'",
+            super::shape::LINES_LOOKED_AT
+        );
+    }
     // The line of a banner says nothing about the times.
     let line = lines.iter().find(|line| line.bytes().filter(u8::is_ascii_digit).count() >= 6);
     let layout = suggested(line.map_or(first, |line| line.trim()));

@@ -29,10 +29,10 @@ pub(super) enum Content {
     Pairs,
     /// The text of `tracing_subscriber`.
     Tracing,
-    /// Blocks of journald's export.
-    JournalExport,
-    /// A layout.
-    Layout(Layout),
+    /// Blocks of journald's export, with the key that begins each.
+    JournalExport(Vec<u8>),
+    /// Layouts, of which the first that fits a record counts.
+    Layout(Vec<Layout>),
     /// A time and text.
     TimeText,
 }
@@ -52,6 +52,8 @@ pub(super) struct Shape {
     is_indented: bool,
     /// True if the user stated the layout.
     is_given: bool,
+    /// True if the user stated a layout that no line follows.
+    pub(super) is_unfit: bool,
     /// True if the first number of `05/06/2026` is the month.
     pub(super) month_first: bool,
 }
@@ -89,18 +91,19 @@ impl Shape {
         if !is_whole && lines.len() > 1 && lines.len() < LINES_LOOKED_AT {
             lines.pop();
         }
-        if lines.first().is_some_and(|line| journal::is_head(line)) {
-            return Some(Self::plain(Content::JournalExport, "journal-export", None));
+        if let Some(first) = journal::first_key(&lines) {
+            return Some(Self::plain(Content::JournalExport(first.to_vec()), "journal-export", None));
         }
         let plain: Vec<Cow<'_, str>> = lines.iter().map(|line| plain(line)).collect();
         let texts: Vec<&str> = plain.iter().map(|line| &**line).collect();
         let given = given.iter().filter(|given| given.is_for(file)).map(|given| {
-            let mut shape = Self::plain(Content::Layout(given.layout.clone()), "", None);
+            let mut shape = Self::plain(Content::Layout(vec![given.layout.clone()]), "", None);
             (shape.name, shape.is_given) = (Cow::Owned(given.name().to_string()), true);
             (texts.iter().filter(|line| shape.head(line).is_some()).count(), shape)
         });
         // The first of several that fit equally well.
         let best = given.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        let is_unfit = best.is_some();
         if let Some((1.., shape)) = best {
             return Some(shape);
         }
@@ -112,7 +115,8 @@ impl Shape {
             .iter()
             .map(|line| kind.and_then(|kind| kind.of(line)).map_or(*line, |prefix| &line[prefix.len..]))
             .collect();
-        Self::of_json(&bodies, kind).or_else(|| Self::of_text(&texts, &bodies, kind))
+        let shape = Self::of_json(&bodies, kind).or_else(|| Self::of_text(&texts, &bodies, kind));
+        shape.map(|shape| Self { is_unfit, ..shape })
     }
 
     fn plain(content: Content, name: &'static str, prefix: Option<Kind>) -> Self {
@@ -124,6 +128,7 @@ impl Shape {
             words_max: 0,
             is_indented: false,
             is_given: false,
+            is_unfit: false,
             month_first: true,
         }
     }
@@ -194,8 +199,8 @@ impl Shape {
             (shape.content, shape.name) = (Content::Pairs, "key-value".into());
         } else if prefix.is_none() && half(&|(line, ..)| tracing::is_head(line)) {
             (shape.content, shape.name) = (Content::Tracing, "tracing".into());
-        } else if let Some((name, layout)) = Layout::recognise(&heads) {
-            (shape.content, shape.name) = (Content::Layout(layout), name.into());
+        } else if let Some((name, layouts)) = Layout::recognise(&heads) {
+            (shape.content, shape.name) = (Content::Layout(layouts), name.into());
         }
         Some(shape)
     }
@@ -222,7 +227,7 @@ impl Shape {
             Content::Json(_) => LogFormat::JsonLines,
             Content::Tracing => LogFormat::TracingText,
             Content::Pairs => LogFormat::Pairs,
-            Content::JournalExport => LogFormat::JournalExport,
+            Content::JournalExport(_) => LogFormat::JournalExport,
             Content::Layout(_) | Content::TimeText => LogFormat::Layout,
         }
     }
@@ -243,8 +248,10 @@ impl Shape {
         let body = &line[prefix.as_ref().map_or(0, |prefix| prefix.len)..];
         let outer = prefix.as_ref().and_then(|prefix| prefix.stamp);
         match &self.content {
-            Content::JournalExport => {
-                journal::is_head(line.as_bytes()).then_some(Head { start: 0, stamp: None, is_outer: false })
+            Content::JournalExport(first) => {
+                let behind = line.as_bytes().strip_prefix(first.as_slice());
+                let is_head = behind.is_some_and(|behind| behind.starts_with(b"="));
+                is_head.then_some(Head { start: 0, stamp: None, is_outer: false })
             }
             Content::Json(keys) => {
                 let start = brace(body);
@@ -255,10 +262,13 @@ impl Shape {
                 let has_time = keys.iter().any(|key| memchr::memmem::find(object, key.as_bytes()).is_some());
                 has_time.then_some(Head { start: start?, stamp: None, is_outer: false })
             }
-            Content::Layout(layout) if self.is_given => {
+            Content::Layout(layouts) if self.is_given => {
+                let layout = layouts.first()?;
                 let mut head = None;
                 stamp::each_place(body.as_bytes(), |start, _| {
-                    head = given_head(layout, body, start, stamp::at(&body.as_bytes()[start..]));
+                    // The user knows whether 05/06 is in May.
+                    head = given_head(layout, body, start, layout.stamp(&body[start..]))
+                        .or_else(|| given_head(layout, body, start, stamp::at(&body.as_bytes()[start..])));
                     head.is_some()
                 });
                 // A form of time that only the pattern knows may begin with any character.

@@ -3,7 +3,8 @@
 //! A stamp is what a line states, which may lack the year, the date or the zone. `clock.rs` turns
 //! stamps into instants with what the file and the user add.
 
-use super::abbreviations;
+use super::digits::{digit_count, fixed};
+use super::zone::zone;
 
 /// Bytes of a line in which its time is looked for.
 pub(super) const REACH_BYTES: usize = 200;
@@ -139,19 +140,6 @@ fn is_klog_letter(line: &[u8], index: usize) -> bool {
 
 fn is_month_or_weekday(text: &[u8]) -> bool {
     month_name(text).is_some() || weekday(text).is_some()
-}
-
-/// A number of exactly `len` digits at the start of a text.
-fn fixed(text: &[u8], len: usize) -> Option<i64> {
-    let digits = text.get(..len)?;
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    digits.iter().try_fold(0i64, |sum, &digit| sum.checked_mul(10)?.checked_add(i64::from(digit - b'0')))
-}
-
-fn digit_count(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// A number of one or two digits, and its length.
@@ -505,62 +493,12 @@ fn half_of_day(text: &[u8], hours: i64, mut time: Time) -> Option<Time> {
 /// A stamp of a time of day that begins at `at`, with the zone behind it.
 fn finish(text: &[u8], form: Form, day: Day, time: Time, at: usize) -> Stamp {
     let end = at + time.len;
-    let (offset, used) = zone(&text[end..]);
-    Stamp { form, day, nanos: time.nanos, offset, resolution: time.resolution, len: end + used }
-}
-
-/// The offset in seconds of a zone at the start of a text, and its length.
-fn zone(text: &[u8]) -> (Option<i32>, usize) {
-    let blank = usize::from(text.first() == Some(&b' '));
-    let word = &text[blank..];
-    let found = match word.first() {
-        Some(b'Z' | b'z') if blank == 0 && !word.get(1).is_some_and(u8::is_ascii_alphanumeric) => {
-            Some((0, 1))
-        }
-        Some(b'+' | b'-') => numeric_zone(word, blank > 0),
-        Some(b'A'..=b'Z') => {
-            let len = word.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
-            let is_word = !word.get(len).is_some_and(|&next| next.is_ascii_alphanumeric() || next == b'_');
-            let sign = matches!(word.get(len), Some(b'+' | b'-'));
-            match abbreviations::offset(&word[..len]).filter(|_| is_word) {
-                // `UTC+02:00`
-                Some(0) if sign => numeric_zone(&word[len..], false)
-                    .map(|(offset, used)| (offset, len + used))
-                    .or(Some((0, len))),
-                Some(offset) => Some((offset, len)),
-                None => None,
-            }
-        }
+    let date = match day {
+        Day::Full(day) => Some(day),
         _ => None,
     };
-    let Some((offset, mut len)) = found else { return (None, 0) };
-    // `+02:00[Europe/Paris]`, as java.time and Temporal write it.
-    let behind = &word[len..];
-    if behind.first() == Some(&b'[')
-        && let Some(end) = memchr::memchr(b']', &behind[..behind.len().min(40)])
-        && behind[..end].contains(&b'/')
-        && behind[1..end].iter().all(|byte| byte.is_ascii_alphanumeric() || b"/_-+".contains(byte))
-    {
-        len += end + 1;
-    }
-    (Some(offset), blank + len)
-}
-
-/// `+02:00`, `+0200` or `+02`. Behind a blank, four digits are needed, and minutes of a zone: `-
-/// 12` may be text.
-pub(super) fn numeric_zone(text: &[u8], is_apart: bool) -> Option<(i32, usize)> {
-    let sign = if text[0] == b'-' { -1 } else { 1 };
-    let hours = fixed(text.get(1..)?, 2)?;
-    let colon = usize::from(text.get(3) == Some(&b':'));
-    let digits = text.get(3 + colon..).unwrap_or_default();
-    let (minutes, len) = match digit_count(&digits[..digits.len().min(5)]) {
-        2 => (fixed(digits, 2)?, 5 + colon),
-        0 if colon == 0 && !is_apart => (0, 3),
-        _ => return None,
-    };
-    let is_zone = hours <= 15 && minutes % 15 == 0 && minutes < 60;
-    let next_is_word = text.get(len).is_some_and(u8::is_ascii_alphanumeric);
-    (is_zone && !next_is_word).then_some((sign * (hours * 3600 + minutes * 60) as i32, len))
+    let (offset, used) = zone(&text[end..], date, time.nanos);
+    Stamp { form, day, nanos: time.nanos, offset, resolution: time.resolution, len: end + used }
 }
 
 /// A number since 1970: its unit follows from its size. Only years from 2001 on are recognised,

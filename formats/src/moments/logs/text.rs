@@ -42,6 +42,8 @@ pub struct Reading {
     pub lines: u64,
     /// Parts of times that the file does not state.
     pub assumed: Assumed,
+    /// True if the options state a layout for the file that none of its first lines follows.
+    pub is_layout_unfit: bool,
 }
 
 /// The shape of the first bytes of a file.
@@ -80,7 +82,7 @@ fn read_lines(
     let is_whole = prefix.len() < STEP_BYTES;
     let prefix = &prefix[..prefix.len().min(STEP_BYTES)];
     let Some(shape) = Shape::of(prefix, is_whole, &options.layouts, Some(file)) else {
-        sink.skipped(file, &super::refusal(prefix));
+        sink.skipped(file, &super::refusal(prefix, file, options));
         return Reading::default();
     };
     let mut clock = Clock::new(&options.zone, clock::of_name(file).or(options.changed));
@@ -92,7 +94,8 @@ fn read_lines(
             bytes.split(|&byte| byte == b'\n').filter_map(|line| shape.head(&plain(line))?.stamp).collect();
         clock.look_ahead(&stamps, bytes.len() < LOOK_AHEAD_BYTES);
     }
-    let reading = Reading { layout: shape.name.clone(), ..Reading::default() };
+    let reading =
+        Reading { layout: shape.name.clone(), is_layout_unfit: shape.is_unfit, ..Reading::default() };
     let maker = Maker { shape, clock, limits, shared: Shared::default() };
     let mut reader = Reader { window, maker, place: Place::start_of(file), next: None, reading };
     while !sink.stopped() && reader.record(sink) {}
@@ -299,7 +302,7 @@ impl Maker<'_> {
                 }
                 return log;
             }
-            Content::JournalExport => {
+            Content::JournalExport(_) => {
                 let found = journal::read(bytes, &self.shared);
                 return found.finish(outer, None, &mut self.clock, &mut self.shared);
             }
@@ -314,8 +317,9 @@ impl Maker<'_> {
                     return log;
                 }
             }
-            Content::Layout(layout) => {
-                if let Some(found) = layout.read(text, start, &stamp) {
+            Content::Layout(layouts) => {
+                let mut layouts = layouts.iter();
+                if let Some(found) = layouts.find_map(|layout| layout.read(text, start, &stamp)) {
                     let (mut log, mut writer) = (found.log, found.writer);
                     writer.or(outer);
                     self.finish(&mut log, &stamp, writer, prefix.as_ref());

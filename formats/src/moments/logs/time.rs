@@ -1,55 +1,9 @@
-//! Zones, and times outside of lines of a log.
-
-use std::fmt;
-use std::str::FromStr;
-
-use jiff::tz::TimeZone;
+//! Times outside of lines of a log.
 
 use super::stamp::{self, Day, Form, SECOND, Stamp};
+use super::zone::{Zone, offset_at};
 use crate::decimal::scaled;
 use astracer_model::time::UnixNanos;
-
-/// The zone of times that state none: an offset from UTC, or a zone of the IANA database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Zone(pub(super) TimeZone);
-
-impl Default for Zone {
-    fn default() -> Self {
-        Self(TimeZone::UTC)
-    }
-}
-
-impl fmt::Display for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.iana_name(), self.0.to_fixed_offset()) {
-            (Some(name), _) => f.write_str(name),
-            (None, Ok(offset)) => write!(f, "UTC{offset}"),
-            (None, Err(_)) => f.write_str("another zone"),
-        }
-    }
-}
-
-impl FromStr for Zone {
-    type Err = String;
-
-    /// `UTC`, `Z`, an offset such as `+08:00`, or a name such as `Europe/Berlin`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "invalid zone '{text}': use UTC, an offset such as +08:00 or a name such as Europe/Berlin"
-            )
-        };
-        if matches!(text, "UTC" | "utc" | "Z") {
-            return Ok(Self::default());
-        }
-        if text.starts_with(['+', '-']) {
-            let (offset, len) = stamp::numeric_zone(text.as_bytes(), false).ok_or_else(wrong)?;
-            let offset = jiff::tz::Offset::from_seconds(offset).ok().filter(|_| len == text.len());
-            return offset.map(|offset| Self(offset.to_time_zone())).ok_or_else(wrong);
-        }
-        TimeZone::get(text).map(Self).map_err(|_| wrong())
-    }
-}
 
 /// The instant at the start of a text, and the bytes that it takes. A time of day without a date is
 /// one of 1970-01-01. `None` if no time is there, or if it lies outside the years 1970 to 2554.
@@ -70,19 +24,6 @@ pub(super) fn instant(days: i64, nanos: u64, offset: i32) -> Option<UnixNanos> {
     let seconds = days.checked_mul(86_400)?.checked_sub(i64::from(offset))?;
     let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     u64::try_from(nanos).ok().map(UnixNanos)
-}
-
-/// The offset of a civil time in a zone; and the later one, if the hour occurs twice.
-pub(super) fn offset_at(zone: &Zone, days: i64, nanos: u64) -> Option<(i32, Option<i32>)> {
-    use jiff::tz::AmbiguousOffset;
-    let seconds = days.checked_mul(86_400)?.checked_add((nanos / 1_000_000_000) as i64)?;
-    let civil = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::from_second(seconds).ok()?);
-    Some(match zone.0.to_ambiguous_timestamp(civil).offset() {
-        AmbiguousOffset::Unambiguous { offset } => (offset.seconds(), None),
-        // A clock that was not set forward yet.
-        AmbiguousOffset::Gap { before, .. } => (before.seconds(), None),
-        AmbiguousOffset::Fold { before, after } => (before.seconds(), Some(after.seconds())),
-    })
 }
 
 /// The stamp that fills a whole text, or a number since 1970 whose unit follows from its size.
