@@ -208,7 +208,7 @@ fn place(text: &str) -> Option<(&str, u32, &str)> {
 /// of the innermost span count.
 fn take_ids(log: &mut LogRecord<'_>, text: &str, separator: &str) {
     let line = text.lines().next().unwrap_or("");
-    for (at, _) in line.match_indices(separator) {
+    for at in memchr::memmem::find_iter(line.as_bytes(), separator) {
         let is_apart = |next: char| !next.is_alphanumeric() && !"_.".contains(next);
         let key = line[..at].rsplit(is_apart).next().unwrap_or("");
         let value = line[at + separator.len()..].trim_start_matches('"');
