@@ -58,6 +58,15 @@ pub fn stated(resource: &Resource) -> Stated<'_> {
     Stated { host, clock, process: first(&PROCESSES).unwrap_or_default() }
 }
 
+/// The name of the program that a resource states: its service, or else its container; empty if it
+/// states none.
+pub fn program(resource: &Resource) -> Cow<'_, str> {
+    match resource.service_name() {
+        "" => text(&resource.attributes, "container.name").unwrap_or_default(),
+        service => Cow::Borrowed(service),
+    }
+}
+
 /// The value of the last attribute with this key as text; `None` if it is missing, empty or a list.
 fn text<'r>(attributes: &'r [Attribute<'_>], key: &str) -> Option<Cow<'r, str>> {
     let value = attributes.iter().rev().find(|own| own.key == key).map(|own| &own.value)?;

@@ -126,6 +126,10 @@ fn each_file_of_logs_is_described() {
         &["not read: ", "LICENSE", "omit --strict"],
     );
     failure(&run(&["order", &text]), 1, &["no events in", "first line is 'MIT'", "--layout"]);
+    // Commands of spans name those that read it.
+    failure(&run(&["inspect", &app]), 1, &["a log, not traces; order, compare and query --logs"]);
+    let events = folder.file("events.jsonl", EVENTS);
+    failure(&run(&["inspect", &events]), 1, &["a recording of events, not traces; order reads it"]);
 }
 
 /// strace saw one of two records; the clock orders the other.

@@ -144,7 +144,7 @@ fn mixed_records_are_read() {
     assert_eq!(detected("KEY=1\nMESSAGE=a\n"), None);
 }
 
-/// What the user states about a time counts more than what it looks like. The instants are those
+/// A time means what the user states, whatever it looks like. The instants are those
 /// of `date`.
 #[test]
 fn stated_times_are_read_as_stated() {

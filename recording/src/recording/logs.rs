@@ -18,7 +18,7 @@ use super::view::{SpanView, TraceView};
 use super::{NO_TIME, NONE, Origin, Recording};
 use crate::intern::{Interner, Symbol};
 use crate::log_event;
-use crate::origin::Written;
+use crate::origin::{Written, program};
 use crate::sets;
 use crate::stem::stem;
 use crate::stop::Pulse;
@@ -174,7 +174,7 @@ impl Logs {
         if self.keeps.0 {
             self.keep_example(event, log_event::message(log));
         }
-        let service = services.intern(log.resource.service_name());
+        let service = services.intern(&program(&log.resource));
         if self.keeps.1 {
             let text = lossy(record.bytes);
             // A record is shorter than 4 GiB.

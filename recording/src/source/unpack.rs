@@ -25,6 +25,15 @@ use astracer_model::sink::{Record, Sink, Wants};
 use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;
 
+/// The reason why a file that other commands read holds no traces, from its first bytes.
+fn other_kind(prefix: &[u8], options: &logs::Options) -> Option<&'static str> {
+    match events::detect(prefix, options) {
+        Some(_) => Some("a recording of events, not traces; order reads it"),
+        None => logs::detect(prefix, options)
+            .map(|_| "a log, not traces; order, compare and query --logs read it"),
+    }
+}
+
 /// Prefix sizes for format detection. The larger ones are read only while the smaller ones are
 /// inconclusive: a record begins with a value of that size.
 const PREFIX_BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, 256 << 20];
@@ -179,9 +188,18 @@ impl<'a> Unpack<'a> {
                 let prefix = input.peek(PREFIX_BYTES[0]);
                 let bytes = prefix.len() as u64;
                 let is_text = format_may_help && !prefix[..prefix.len().min(4096)].contains(&0);
-                let reason = match self.tap.sink.wants().logs && is_text {
-                    true => format!("{reason}; {}", logs::refusal(prefix, name, &self.options.logs)),
-                    false => reason,
+                let (reason, format_may_help) = match self.tap.sink.wants().logs {
+                    true if is_text => {
+                        (format!("{reason}; {}", logs::refusal(prefix, name, &self.options.logs)), true)
+                    }
+                    // Only the first refusal is shown, and looking at a log takes a while.
+                    false if self.first_refusal.is_none() && reason != detect::OTHER_SIGNALS => {
+                        match other_kind(prefix, &self.options.logs) {
+                            Some(kind) => (kind.to_owned(), false),
+                            None => (reason, format_may_help),
+                        }
+                    }
+                    _ => (reason, format_may_help),
                 };
                 let error = input.take_error();
                 // A stream that fails before its first byte is broken, not empty.

@@ -17,7 +17,7 @@ use astracer_model::log::{LogRecord, Severity};
 use astracer_model::sink::{Content, Record};
 use astracer_order::text::Stamps;
 use astracer_recording::merging::{self, Kept, Merged, Stream};
-use astracer_recording::origin::{Written, hosts_of_files, stated};
+use astracer_recording::origin::{Written, hosts_of_files, program, stated};
 use astracer_recording::sets;
 use astracer_recording::source::{self, Surveyed};
 use astracer_recording::stem::stem;
@@ -176,14 +176,14 @@ fn item(
         ("", host, _) => host,
         (given, ..) => given,
     };
-    let service = log.resource.service_name();
+    let program = program(&log.resource);
     let set;
-    let process = match service {
+    let process = match &*program {
         "" => {
             set = sets::of(file).0;
             stem(&set)
         }
-        service => service,
+        program => program,
     };
     let writer =
         BuildHasherDefault::<DefaultHasher>::default().hash_one((host, process, &*own.process, &*log.thread));

@@ -47,7 +47,7 @@ pub(super) fn screen(
     let sort = shown.sort.or_else(|| aggregates.iter().position(|&is_aggregate| is_aggregate));
     let order = order(&table.rows, sort);
     let count = if shown.top == 0 { order.len() } else { shown.top.min(order.len()) };
-    let mut text = input.heading();
+    let mut text = input.heading() + &input.logs();
     text.push('\n');
     let header: Vec<&str> = table.columns.iter().map(String::as_str).collect();
     let rows = order[..count].iter().map(|&at| {

@@ -25,7 +25,7 @@ const LISTS: &[&str] = &["events", "logEvents", "records"];
 /// Members whose elements are streams: of Loki's pushes, and of its answers.
 const STREAMS: &[&str] = &["streams", "result"];
 
-/// What the documents of a file hold.
+/// The content of a file's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Records, on their own or in a list without a name.
@@ -54,7 +54,7 @@ pub(super) fn detect(text: &[u8]) -> bool {
     std::str::from_utf8(&text[..valid]).ok().and_then(kind).is_some()
 }
 
-/// What the documents hold, if the first record of the text is a log's.
+/// The content of the documents, if the first record of the text is a log's.
 fn kind(text: &str) -> Option<Kind> {
     match text.bytes().next()? {
         b'[' => {

@@ -210,7 +210,7 @@ impl<'t> Found<'t> {
         });
     }
 
-    /// Takes the time of log4j's `instant`, MongoDB's `t` or loguru's `time`; false if there is none.
+    /// Takes the time of log4j's `instant`, MongoDB's `t` or loguru's `time`; false without one.
     fn instant_of(&mut self, members: &[Attribute<'t>]) -> bool {
         let of = |name: &str| members.iter().find(|member| member.key == name).map(|member| &member.value);
         if let (Some(Value::Int(seconds)), Some(Value::Int(nanos))) = (of("epochSecond"), of("nanoOfSecond"))
@@ -504,7 +504,7 @@ mod tests {
         let ecs = record(
             r#"{"@timestamp":"2018-05-09T16:43:48Z","log":{"level":"WARN"},"process":{"pid":7,"title":"x"},"host":{"name":"h"},"message":"z"}"#,
         );
-        // What is a part of the record is no attribute besides.
+        // A part of the record is no attribute besides.
         assert_eq!(keys(&ecs), ["process"]);
         let title = Attribute { key: "title".into(), value: Value::String("x".into()) };
         assert_eq!(ecs.attribute("process"), Some(&Value::Map(vec![title])));
