@@ -16,7 +16,7 @@ use super::moments::{Moments, weight_at};
 use super::network::{self, Network, networks};
 use super::pairs::{self, Pair};
 use super::placebos::Placebos;
-use super::ranking::{LEVEL, Ranked, Score, is_significant, rank};
+use super::ranking::{LEVEL, Ranked, SURE, Score, is_significant, rank};
 use super::runs::Runs;
 use super::sample::{Sample, column_feature};
 use super::typed::{Conditions, Part, Sums, welch};
@@ -95,8 +95,10 @@ pub struct Comparison {
     /// Whether the classes are parts of the same recordings.
     pub is_split: bool,
     /// With the paper's test, the number of significant features. Else the number of ranked
-    /// variables whose difference chance explains in at most 5 % of draws; without draws, all.
+    /// variables whose difference chance explains in at most 1 % of draws; without draws, all.
     pub significant: usize,
+    /// The number of variables whose difference chance explains in 1 to 5 % of draws.
+    pub unsure: usize,
     /// Whether labels were permuted, so that chances are known.
     pub has_chances: bool,
     /// The certainty of the result.
@@ -317,11 +319,13 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     let rows: Vec<Row> = groups.into_iter().filter_map(group).collect();
     let all_rows = || rows.iter().flat_map(Row::with_explained);
     let confirmed = all_rows().filter(|row| row.confirmed).count();
-    let in_rows = || all_rows().filter(|row| row.chance.is_none_or(|chance| chance <= LEVEL)).count();
+    let within =
+        |level: f64| all_rows().filter(|row| row.chance.is_none_or(|chance| chance <= level)).count();
     let significant = match options.paper {
         true => tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
-        false => in_rows(),
+        false => within(SURE),
     };
+    let unsure = if options.paper { 0 } else { within(LEVEL) - significant };
     let pairs = match options.paper {
         true => Vec::new(),
         false => {
@@ -349,6 +353,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         tested_values: tests.iter().filter(|tested| !sample.is_presence(tested.column)).count(),
         is_split: options.is_split,
         significant,
+        unsure,
         has_chances: chance.is_some(),
         verdict: match (&runs, confirmed) {
             (None, _) => Verdict::Unconfirmed,

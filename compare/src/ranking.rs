@@ -9,8 +9,11 @@ use super::instances::Variables;
 use super::sample::{Column, column_feature};
 use super::welch::{Test, Tested};
 
-/// The level of all tests together.
+/// The level of all tests together. Rows within it come first.
 pub const LEVEL: f64 = 0.05;
+/// The level of the verdict. A comparison with each change of a program would raise a false alarm
+/// once in twenty at [`LEVEL`].
+pub const SURE: f64 = 0.01;
 
 /// A variable with at least one significant feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]

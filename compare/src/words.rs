@@ -94,10 +94,19 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
     if comparison.tested == 0 {
         return vec![nothing_tested(comparison)];
     }
+    let unsure = match comparison.unsure {
+        0 => String::new(),
+        unsure => format!(
+            "{}, but 1 to 5 of 100 permutations do as well; more {} settle it",
+            plural(unsure, "variable may differ", "variables may differ"),
+            comparison.noun
+        ),
+    };
     let by_chance = match (comparison.has_chances, n) {
+        (true, 0) if comparison.unsure > 0 => unsure,
         (true, 0) => "within chance: permuted labels differ as much".to_owned(),
         (true, n) => format!(
-            "{} significantly (permutation test, 5% level)",
+            "{} significantly (permutation test, 1% level)",
             plural(n, "variable differs", "variables differ")
         ),
         (false, n) => format!(

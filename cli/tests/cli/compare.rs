@@ -310,3 +310,28 @@ fn a_weight_that_outweighs_its_class_is_named() {
     let shown = success(&run(&["compare", file.path()]));
     assert!(shown.contains("one bad instance has 98% of the weight"), "{shown}");
 }
+
+/// With four of each class, 2 of 70 permutations separate the labels as the true ones do.
+#[test]
+fn a_chance_of_1_to_5_percent_is_no_certainty() {
+    let instances = |each: usize| -> String {
+        let event = |cls: usize| if cls == 1 { r#"{"a":[0.0],"x":[1.0]}"# } else { r#"{"a":[0.0]}"# };
+        (0..2 * each)
+            .map(|n| {
+                format!(r#"{{"id":"{n}","cls":{},"dur":5.0,"ev":{},"st":{{}}}}"#, n % 2, event(n % 2)) + "\n"
+            })
+            .collect()
+    };
+    for (each, says, significant) in [
+        (4, "1 variable may differ, but 1 to 5 of 100 permutations", 0),
+        (20, "1 variable differs significantly", 1),
+    ] {
+        let input = Scratch::new(&format!("compare-unsure-{each}.jsonl"), &instances(each));
+        let text = success(&run(&["compare", input.path()]));
+        assert!(crate::unwrapped(&text).contains(says), "{text}");
+        let json = success(&run(&["compare", input.path(), "--json"]));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["significant"], significant, "{json}");
+        assert_eq!(json["unsure"], 1 - significant);
+    }
+}

@@ -3,7 +3,7 @@
 use astracer_compare::comparison::{Comparison, Row};
 use astracer_compare::features::{Feature, Kind};
 use astracer_compare::network::attention::Focus;
-use astracer_compare::ranking::LEVEL;
+use astracer_compare::ranking::SURE;
 use astracer_compare::traces::Metric;
 
 use super::{FailOn, when};
@@ -131,7 +131,7 @@ pub(super) fn verdict(on: FailOn, least: Option<&Least>, comparison: &Comparison
     let counts = |row: &&Row| {
         let is_found = match on {
             FailOn::Confirmed => row.confirmed,
-            FailOn::Significant => row.chance.is_none_or(|chance| chance <= LEVEL),
+            FailOn::Significant => row.chance.is_none_or(|chance| chance <= SURE),
         };
         is_found && least.is_none_or(|least| least.is_exceeded(row))
     };
