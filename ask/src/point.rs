@@ -89,6 +89,12 @@ impl Recorded<'_, '_> {
             },
             Builtin::Tracepoint => self.name.into(),
             Builtin::Name => self.event.as_ref().map_or_else(|| self.span.name(), |event| event.name).into(),
+            Builtin::Kind => self.span.kind().word().map_or(Value::Null, Value::from),
+            Builtin::Span => self.span.id().to_string().as_str().into(),
+            Builtin::Parent => {
+                let parent = self.span.parent_ids().next();
+                parent.map_or(Value::Null, |id| id.to_string().as_str().into())
+            }
             Builtin::Trace => self.trace.clone(),
             Builtin::Sampled => true.into(),
             Builtin::Duration if at_end => self.span.duration_ns().into(),

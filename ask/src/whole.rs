@@ -225,7 +225,13 @@ impl Other<'_, '_> {
             }
             Builtin::Trace => self.points.trace(self.row).0.clone(),
             Builtin::Sampled => true.into(),
-            Builtin::Duration | Builtin::Busy | Builtin::Status => Value::Null,
+            Builtin::Span => {
+                let span = events.spans().get(self.row.span as usize);
+                span.map_or(Value::Null, |span| span.id.to_string().as_str().into())
+            }
+            Builtin::Kind | Builtin::Parent | Builtin::Duration | Builtin::Busy | Builtin::Status => {
+                Value::Null
+            }
         }
     }
 }

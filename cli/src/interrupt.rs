@@ -52,6 +52,30 @@ pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Ends the process with an error once the limit has passed, whatever it does, unless the guard is
+/// dropped before. For work that has nothing to save.
+pub(crate) fn end_after(limit: Duration, error: String) -> impl Drop {
+    let (guard, passed) = mpsc::channel::<()>();
+    let wait = move || {
+        if passed.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+            partial::remove_all();
+            output::note(&format!("astracer: {error}"));
+            process::exit(Failure::Job(error).exit_code().into());
+        }
+    };
+    // Without the thread, the work takes as long as it takes.
+    let _ = thread::Builder::new().name("limit".to_owned()).spawn(wait);
+    Guard(Some(guard))
+}
+
+struct Guard(Option<mpsc::Sender<()>>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
 /// Reads input before there is a result that a signal could lose.
 pub(crate) fn answer_at_once_while_reading<T>(
     stop: Stop<'_>,

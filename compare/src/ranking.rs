@@ -11,8 +11,8 @@ use super::welch::{Test, Tested};
 
 /// The level of all tests together. Rows within it come first.
 pub const LEVEL: f64 = 0.05;
-/// The level of the verdict. A comparison with each change of a program would raise a false alarm
-/// once in twenty at [`LEVEL`].
+/// The level at which differences are called significant. At [`LEVEL`], a comparison for each change
+/// of a program would raise a false alarm once in twenty.
 pub const SURE: f64 = 0.01;
 
 /// A variable with at least one significant feature.

@@ -1,6 +1,7 @@
 //! The aggregates: COUNT, SUM, MIN, MAX, AVERAGE and QUANTILE.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::sketch::Sketch;
@@ -18,10 +19,17 @@ pub(crate) enum Function {
     Average,
     /// A quantile between 0 and 1.
     Quantile(f64),
+    /// The number of different values.
+    Distinct,
 }
+
+/// Different values that an aggregate counts; further ones are not told apart.
+pub(crate) const DISTINCT: usize = 10_000;
 
 /// The names that a program may write.
 pub(crate) const FUNCTIONS: [&str; 6] = ["COUNT", "SUM", "MIN", "MAX", "AVERAGE", "QUANTILE"];
+/// Functions of expressions.
+pub(crate) const OTHER_FUNCTIONS: [&str; 3] = ["EXAMPLE", "FLOOR", "BIN"];
 
 impl Function {
     pub(crate) fn name(self) -> &'static str {
@@ -32,6 +40,7 @@ impl Function {
             Function::Max => "MAX",
             Function::Average => "AVERAGE",
             Function::Quantile(_) => "QUANTILE",
+            Function::Distinct => "COUNT DISTINCT",
         }
     }
 
@@ -44,7 +53,7 @@ impl Function {
 
     /// Whether packs may be grouped for it: a sketch would take more room than its rows.
     pub(crate) fn groups(self) -> bool {
-        !matches!(self, Function::Quantile(_))
+        !matches!(self, Function::Quantile(_) | Function::Distinct)
     }
 
     /// Whether a sum over sampled traces estimates it without bias, so that it has an error.
@@ -60,6 +69,7 @@ impl Function {
             Function::Max => State::Least(Value::Null, Ordering::Greater),
             Function::Average => State::Average(Sum::default(), Sum::default()),
             Function::Quantile(_) => State::Quantile(Box::default()),
+            Function::Distinct => State::Distinct(BTreeSet::new()),
         }
     }
 
@@ -74,6 +84,7 @@ impl Function {
                 out.byte(5);
                 out.float(share);
             }
+            Function::Distinct => out.byte(6),
         }
     }
 
@@ -84,6 +95,7 @@ impl Function {
             2 => Function::Min,
             3 => Function::Max,
             4 => Function::Average,
+            6 => Function::Distinct,
             5 => Function::Quantile(from.float().filter(|share| (0.0..=1.0).contains(share))?),
             _ => return None,
         })
@@ -101,6 +113,8 @@ pub(crate) enum State {
     /// The sum and the number of values.
     Average(Sum, Sum),
     Quantile(Box<Sketch>),
+    /// The least of the different values, and one more than are counted at most.
+    Distinct(BTreeSet<Value>),
 }
 
 impl State {
@@ -116,8 +130,14 @@ impl State {
                 let value = value.number().map_or_else(|| value.clone(), Number::into_value);
                 replace_by(least, value, *order);
             }
+            State::Distinct(values) => distinguish(values, value.clone().into_key()),
             State::Sum(..) | State::Average(..) | State::Quantile(_) => {
-                let Some(number) = value.number() else { return false };
+                let number = match (&self, value) {
+                    // The share of rows for which a condition holds.
+                    (State::Average(..), Value::Bool(holds)) => Some(Number::Int(i128::from(*holds))),
+                    _ => value.number(),
+                };
+                let Some(number) = number else { return false };
                 self.add_number(number, times);
             }
         }
@@ -134,8 +154,8 @@ impl State {
                 sum.add(number, times);
                 count.add(Number::Int(1), times);
             }
-            State::Quantile(sketch) => sketch.add(number.to_f64().clamp(f64::MIN, f64::MAX), times as f64),
-            State::Count(_) | State::Least(..) => {}
+            State::Quantile(sketch) => sketch.add(number.to_f64(), times as f64),
+            State::Count(_) | State::Least(..) | State::Distinct(_) => {}
         }
     }
 
@@ -163,6 +183,9 @@ impl State {
             }
             (State::Quantile(sketch), State::Quantile(more)) => {
                 sketch.merge(more, times as f64);
+            }
+            (State::Distinct(values), State::Distinct(more)) => {
+                more.iter().for_each(|value| distinguish(values, value.clone()));
             }
             // Two functions never meet: each list of states is made from one list of functions.
             _ => {}
@@ -209,7 +232,13 @@ impl State {
                 Function::Quantile(share) => sketch.quantile(share).into(),
                 _ => Value::Null,
             },
+            State::Distinct(values) => Value::Int(values.len().min(DISTINCT) as i128),
         }
+    }
+
+    /// Whether there were more different values than are counted.
+    pub(crate) fn is_cut(&self) -> bool {
+        matches!(self, State::Distinct(values) if values.len() > DISTINCT)
     }
 
     /// The bytes it takes in a bag, about.
@@ -220,6 +249,7 @@ impl State {
             State::Least(value, _) => value.size(),
             State::Average(sum, _) => sum.size() + 4,
             State::Quantile(sketch) => sketch.size(),
+            State::Distinct(values) => values.iter().map(Value::size).sum::<usize>() + 2,
         }
     }
 
@@ -236,6 +266,10 @@ impl State {
                 count.encode(out);
             }
             State::Quantile(sketch) => sketch.encode(out),
+            State::Distinct(values) => {
+                out.number(values.len() as u64);
+                values.iter().for_each(|value| out.value(value));
+            }
         }
     }
 
@@ -247,8 +281,21 @@ impl State {
             State::Least(value, _) => *value = from.value()?,
             State::Average(sum, count) => (*sum, *count) = (Sum::decode(from)?, Sum::decode(from)?),
             State::Quantile(sketch) => **sketch = Sketch::decode(from)?,
+            State::Distinct(values) => {
+                for _ in 0..from.count(DISTINCT as u64 + 1)? {
+                    distinguish(values, from.value()?);
+                }
+            }
         }
         Some(state)
+    }
+}
+
+/// Adds a value to the different ones. The least stay, whatever the order.
+fn distinguish(values: &mut BTreeSet<Value>, value: Value) {
+    values.insert(value);
+    if values.len() > DISTINCT + 1 {
+        values.pop_last();
     }
 }
 

@@ -1,8 +1,10 @@
 //! Bags: a query's tuples that travel with a request.
 //!
-//! An entry has a *dot*, its branch of the request and a counter, and a *past*, the entries that
-//! were in the bag when it was packed. Where flows join, bags unite by dot; then MostRecent drops
-//! the entries that n others have in their past, and First never takes one that has n in its own.
+//! An entry has a *dot*, its branch of the request and a counter. A MostRecent bag also knows all
+//! dots that it has seen, and of each entry the fewer than n others that are later. Where flows
+//! join, bags unite by dot: an entry that only one of them has, and the other has seen, was dropped
+//! there because n others are later; later ones of an entry that both have are united. First never
+//! takes an entry that has n in its past.
 //! That is the causal definition exactly, also if an idle branch still carries an entry that a
 //! later event has superseded.
 
@@ -148,10 +150,10 @@ impl Bag {
     pub fn encode(&self, room: usize) -> Vec<u8> {
         let mut branches = Vec::new();
         for part in self.parts.values() {
-            branches.extend(part.seen.dots().map(|(branch, _)| branch));
-            for entry in &part.entries {
+            branches.extend(part.seen.dots().map(|dot| dot.branch));
+            for entry in part.entries.iter() {
                 branches.push(entry.dot.branch);
-                branches.extend(entry.past.dots().map(|(branch, _)| branch));
+                branches.extend(entry.later.iter().map(|dot| dot.branch));
             }
         }
         branches.sort_unstable();

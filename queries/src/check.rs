@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::aggregate::Function;
-use crate::expression::{Binary, Term};
+use crate::expression::{Binary, Term, Unary};
 use crate::fault::{Source, cut, list, nearest};
-use crate::names::{Definitions, Tracepoint};
+use crate::names::{Definitions, Moment, Tracepoint};
 use crate::syntax::{self, Choice, Expr, ExprKind, Name, Written};
+use crate::value::Value;
 
 /// A checked query.
 #[derive(Clone, Debug)]
@@ -124,6 +125,7 @@ impl Check<'_, '_> {
             self.variable(join, &mut query.variables);
         }
         for filter in &written.filters {
+            self.is_condition(filter);
             if let Some(term) = self.plain(filter, &query, "Where") {
                 conjuncts(term, &mut query.filters);
             }
@@ -284,11 +286,17 @@ impl Check<'_, '_> {
 
     fn item(&mut self, item: &syntax::Item, query: &Query) -> Option<Item> {
         let written = item.expr.to_string();
-        let name = item.alias.as_ref().map_or_else(|| written.clone(), |alias| alias.text.clone());
+        let name = match &item.alias {
+            Some(alias) => alias.text.clone(),
+            None => self.source.written(&item.expr.span),
+        };
         let kind = match &item.expr.kind {
             ExprKind::Fold(function, None) => ItemKind::Fold(*function, None),
             ExprKind::Fold(function, Some(of)) => {
-                ItemKind::Fold(*function, Some(self.plain(of, query, "Select")?))
+                let term = self.plain(of, query, "Select")?;
+                // The rows for which a condition holds: false is no value.
+                let counts = *function == Function::Count && of.is_condition();
+                ItemKind::Fold(*function, Some(if counts { or_null(term) } else { term }))
             }
             _ => {
                 let term = self.plain(&item.expr, query, "Select")?;
@@ -314,6 +322,7 @@ impl Check<'_, '_> {
             ExprKind::Literal(value) => Term::Literal(value.clone()),
             ExprKind::Unary(unary, of) => Term::Unary(*unary, Box::new(self.term(of, query)?)),
             ExprKind::Binary(binary, left, right) => {
+                self.compared(*binary, left, right, query);
                 // Both sides are looked up even if the first one is faulty.
                 let (left, right) = (self.term(left, query), self.term(right, query));
                 Term::Binary(*binary, Box::new(left?), Box::new(right?))
@@ -324,6 +333,99 @@ impl Check<'_, '_> {
         })
     }
 
+    /// A condition that keeps or drops every row is a fault or worth a hint.
+    fn is_condition(&mut self, filter: &Expr) {
+        let text = cut(&self.source.written(&filter.span));
+        match &filter.kind {
+            ExprKind::Literal(value) if !matches!(value, Value::Bool(_)) => {
+                let help = "write a condition such as e.status = \"error\"".to_owned();
+                self.source.fault(
+                    filter.span.clone(),
+                    format!("`{text}` is neither true nor false"),
+                    Some(help),
+                );
+            }
+            ExprKind::Binary(Binary::Arithmetic(_), ..) | ExprKind::Unary(Unary::Negate, _) => {
+                let help = format!("compare it: {text} > 0");
+                self.source.fault(
+                    filter.span.clone(),
+                    format!("`{text}` is a number, no condition"),
+                    Some(help),
+                );
+            }
+            ExprKind::Column(_) => {
+                let message = format!("`{text}` keeps the rows in which it is true, and no others");
+                let help = format!("write {text} Is Not Null for the rows that have it");
+                self.source.hint(filter.span.clone(), message, help);
+            }
+            _ => {}
+        }
+    }
+
+    /// Comparisons that hold for no row, or hardly as they are meant.
+    fn compared(&mut self, binary: Binary, left: &Expr, right: &Expr, query: &Query) {
+        use Binary::{AtLeast, AtMost, Equal, Greater, Less, NotEqual};
+        if !matches!(binary, Equal | NotEqual | Less | AtMost | Greater | AtLeast) {
+            return;
+        }
+        for (of, value) in [(left, right), (right, left)] {
+            let ExprKind::Literal(literal) = &value.kind else { continue };
+            let (text, span) = (
+                self.source.written(&of.span),
+                of.span.start.min(value.span.start)..of.span.end.max(value.span.end),
+            );
+            if *literal == Value::Null {
+                let unary = if binary == NotEqual { "Is Not Null" } else { "Is Null" };
+                let message = "a comparison with null is never true".to_owned();
+                self.source.fault(span, message, Some(format!("write {} {unary}", cut(&text))));
+                return;
+            }
+            let ExprKind::Column(parts) = &of.kind else { continue };
+            let [variable, field] = &**parts else { continue };
+            let is_tracepoint =
+                |known: &&Variable| known.name == *variable && matches!(known.source, From::Tracepoints(_));
+            if query.variables.iter().find(is_tracepoint).is_none() {
+                continue;
+            }
+            match (&**field, literal) {
+                ("status", Value::Text(word)) if !["unset", "ok", "error"].contains(&&**word) => {
+                    let lower = word.to_lowercase();
+                    let known = ["unset", "ok", "error"].into_iter().find(|known| *known == lower);
+                    let message = "the status of a span is \"unset\", \"ok\" or \"error\"".to_owned();
+                    let help = format!("write {} = \"{}\"", cut(&text), known.unwrap_or("error"));
+                    self.source.hint(span, message, help);
+                }
+                ("kind", Value::Text(word)) if word.chars().any(char::is_uppercase) => {
+                    let message = "the kind of a span is in lower case".to_owned();
+                    let help = format!("write {} = \"{}\"", cut(&text), cut(&word.to_lowercase()));
+                    self.source.hint(span, message, help);
+                }
+                ("duration" | "busy", Value::Int(number))
+                    if *number != 0 && !self.source.has_unit(&value.span) =>
+                {
+                    let message = format!("{number} is {number} ns: `{}` counts nanoseconds", cut(&text));
+                    self.source.hint(span, message, format!("write a unit, such as {number}ms"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// `duration`, `busy` and `status` are known at the end of a span.
+    fn is_known(&mut self, first: &str, field: &str, span: &Range<usize>, query: &Query) {
+        let named = query.variables.iter().find(|known| known.name == first);
+        let Some(Variable { source: From::Tracepoints(points), .. }) = named else { return };
+        if matches!(field, "duration" | "busy" | "status")
+            && !points.iter().any(|point| point.moment == Moment::End)
+            && let Some(point) = points.first()
+        {
+            let message = format!("`{first}` is the start of a span, and its {field} is known at the end");
+            let end = Tracepoint { pattern: point.pattern.clone(), moment: Moment::End };
+            let help = format!("write {first} In {end}, unless a field has this name");
+            self.source.hint(span.clone(), message, help);
+        }
+    }
+
     fn column(&mut self, parts: &[String], span: &Range<usize>, query: &Query) -> Option<Column> {
         let (first, rest) = parts.split_first()?;
         let known = || query.variables.iter().map(|variable| &*variable.name);
@@ -332,7 +434,10 @@ impl Check<'_, '_> {
             let near = nearest(first, known()).map(|near| format!("did you mean `{near}`? "));
             let help = match known().next() {
                 Some(only) if rest.is_empty() && near.is_none() => {
-                    format!("a column names its variable, such as {only}.{}", cut(first))
+                    let name = cut(first);
+                    format!(
+                        "a column names its variable, such as {only}.{name}; text is in quotes: \"{name}\""
+                    )
                 }
                 _ => format!("{}the query has {}", near.unwrap_or_default(), list(known())),
             };
@@ -366,6 +471,9 @@ impl Check<'_, '_> {
             self.source.fault(span.clone(), message, Some(help));
             return None;
         }
+        if let [field] = rest {
+            self.is_known(first, field, span, query);
+        }
         Some(Part::Field(rest.join(".")))
     }
 
@@ -398,6 +506,11 @@ impl Check<'_, '_> {
         }
         found.map(Part::Item)
     }
+}
+
+/// Null in place of false.
+fn or_null(term: Term<Column>) -> Term<Column> {
+    Term::Binary(Binary::Or, Box::new(term), Box::new(Term::Literal(Value::Null)))
 }
 
 /// Splits a condition into those that all have to hold.

@@ -6,6 +6,7 @@ use crate::advice::{Keep, Shape};
 use crate::group::{
     Group, Groups, Key, decode_count, decode_groups, decode_weight, encode_groups, encode_weight, group_size,
 };
+use crate::pieces::{Item, Pieces};
 use crate::value::Value;
 use crate::wire::{Reader, Writer};
 
@@ -29,39 +30,41 @@ impl Limits {
 
 /// A version vector: for each branch the highest counter.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Versions(Arc<Vec<(u64, u64)>>);
+pub(crate) struct Versions(Pieces<Dot>);
+
+/// The highest counter of a branch, by the branch.
+impl Item for Dot {
+    type Key = u64;
+
+    fn key(&self) -> u64 {
+        self.branch
+    }
+}
 
 impl Versions {
     pub(crate) fn includes(&self, dot: Dot) -> bool {
-        let found = self.0.binary_search_by_key(&dot.branch, |&(branch, _)| branch);
-        found.is_ok_and(|index| self.0[index].1 >= dot.counter)
+        self.0.find(dot.branch).is_some_and(|known| known.counter >= dot.counter)
     }
 
     pub(crate) fn raise(&mut self, dot: Dot) {
-        if self.includes(dot) {
-            return;
-        }
-        let all = Arc::make_mut(&mut self.0);
-        match all.binary_search_by_key(&dot.branch, |&(branch, _)| branch) {
-            Ok(index) => all[index].1 = dot.counter,
-            Err(index) => all.insert(index, (dot.branch, dot.counter)),
+        match self.0.find(dot.branch) {
+            Some(known) if known.counter >= dot.counter => {}
+            Some(_) => self.0.change(dot.branch, |known| known.counter = dot.counter),
+            None => self.0.insert(dot),
         }
     }
 
     fn merge(&mut self, other: &Versions) {
-        if Arc::ptr_eq(&self.0, &other.0) {
-            return;
+        let mut smaller = other.clone();
+        if smaller.0.len() > self.0.len() {
+            std::mem::swap(&mut smaller, self);
         }
-        if self.0.is_empty() {
-            *self = other.clone();
-            return;
-        }
-        for (branch, counter) in other.dots() {
-            self.raise(Dot { branch, counter });
+        for dot in smaller.0.unshared(&self.0.clone()).flatten() {
+            self.raise(*dot);
         }
     }
 
-    pub(crate) fn dots(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn dots(&self) -> impl Iterator<Item = Dot> + '_ {
         self.0.iter().copied()
     }
 
@@ -115,16 +118,24 @@ impl Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) dot: Dot,
-    /// The events of the same bag before it. Only MostRecent needs them.
-    pub(crate) past: Versions,
+    /// With MostRecent, the entries that have this one in their past; fewer than the number kept.
+    pub(crate) later: Vec<Dot>,
     pub(crate) content: Content,
     size: usize,
 }
 
+impl Item for Entry {
+    type Key = (u64, u64);
+
+    fn key(&self) -> (u64, u64) {
+        (self.dot.branch, self.dot.counter)
+    }
+}
+
 impl Entry {
-    fn new(dot: Dot, past: Versions, content: Content) -> Entry {
-        let size = 4 + past.size() + content.size();
-        Entry { dot, past, content, size }
+    fn new(dot: Dot, later: Vec<Dot>, content: Content) -> Entry {
+        let size = 4 + 3 * later.len() + content.size();
+        Entry { dot, later, content, size }
     }
 }
 
@@ -139,55 +150,97 @@ pub(crate) struct Room {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) keep: Keep,
-    /// Every event that packed here, also those whose entries are dropped.
+    /// With MostRecent, every event that packed here, also those whose entries are dropped.
     pub(crate) seen: Versions,
     /// In the order of their dots.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Pieces<Entry>,
+    /// The sums over all entries.
+    sums: Room,
 }
 
 impl Part {
     pub(crate) fn new(keep: Keep) -> Part {
-        Part { keep, seen: Versions::default(), entries: Vec::new() }
+        let sums = Room { entries: 0, bytes: 0 };
+        Part { keep, seen: Versions::default(), entries: Pieces::default(), sums }
     }
 
     /// The entries and bytes it takes.
     pub(crate) fn used(&self) -> Room {
-        let entries = self.entries.iter().map(|entry| entry.content.entries()).sum();
-        Room {
-            entries,
-            bytes: 4 + self.seen.size() + self.entries.iter().map(|entry| entry.size).sum::<usize>(),
-        }
+        Room { entries: self.sums.entries, bytes: 4 + self.seen.size() + self.sums.bytes }
     }
 
     fn insert(&mut self, entry: Entry) {
-        let at = self.entries.partition_point(|known| known.dot < entry.dot);
-        self.entries.insert(at, entry);
+        self.sums.entries += entry.content.entries();
+        self.sums.bytes += entry.size;
+        self.entries.insert(entry);
+    }
+
+    fn remove(&mut self, dot: Dot) -> Option<Entry> {
+        let entry = self.entries.remove((dot.branch, dot.counter))?;
+        self.sums.entries -= entry.content.entries();
+        self.sums.bytes -= entry.size;
+        Some(entry)
+    }
+
+    /// The running groups of a branch.
+    fn of_branch(&self, branch: u64) -> Option<Dot> {
+        self.entries.from((branch, 0)).next().map(|entry| entry.dot).filter(|dot| dot.branch == branch)
     }
 
     /// Adds the rows of an event. False if there was no room for all of them.
     pub(crate) fn pack(&mut self, dot: Dot, rows: Vec<Packed>, room: Room) -> bool {
-        let past = match self.keep {
+        match self.keep {
             Keep::First(n) if self.entries.len() >= usize::from(n) => return true,
             Keep::All if rows.is_empty() => return true,
-            Keep::Recent(_) => self.seen.clone(),
-            _ => Versions::default(),
-        };
-        let mut entry = Entry::new(dot, past, Content::Rows(rows.into()));
+            Keep::Recent(n) => {
+                // Every entry is in the past of this one.
+                self.supersede(dot, n.into());
+                self.seen.raise(dot);
+            }
+            _ => {}
+        }
+        let mut entry = Entry::new(dot, Vec::new(), Content::Rows(rows.into()));
         let mut complete = true;
         if entry.size > room.bytes || room.entries == 0 {
             if self.keep == Keep::All {
                 return false;
             }
             // Without its rows the entry still keeps others from being chosen in its place.
-            entry = Entry::new(dot, entry.past, Content::Rows(Arc::new([])));
+            entry = Entry::new(dot, Vec::new(), Content::Rows(Arc::new([])));
             complete = false;
         }
         self.insert(entry);
-        if let Keep::Recent(n) = self.keep {
-            self.seen.raise(dot);
-            self.drop_superseded(n.into());
-        }
         complete
+    }
+
+    /// Notes a later event at each entry, and drops those that have `n`.
+    fn supersede(&mut self, dot: Dot, n: usize) {
+        if n == 1 {
+            (self.entries, self.sums) = (Pieces::default(), Room { entries: 0, bytes: 0 });
+            return;
+        }
+        for own in self.entries.iter().map(|entry| entry.dot).collect::<Vec<_>>() {
+            self.note_later(own, &[dot], n);
+        }
+    }
+
+    /// Notes later events at an entry, and drops it if it has `n`.
+    fn note_later(&mut self, of: Dot, later: &[Dot], n: usize) {
+        let key = (of.branch, of.counter);
+        let Some(entry) = self.entries.find(key) else { return };
+        let new: Vec<Dot> = later.iter().filter(|dot| !entry.later.contains(dot)).copied().collect();
+        if new.is_empty() {
+            return;
+        }
+        if entry.later.len() + new.len() >= n {
+            self.remove(of);
+            return;
+        }
+        self.sums.bytes += 3 * new.len();
+        self.entries.change(key, |entry| {
+            entry.size += 3 * new.len();
+            entry.later.extend(new);
+        });
     }
 
     /// Adds rows to the running groups of a branch. False if there was no room for all of them.
@@ -195,9 +248,8 @@ impl Part {
         if rows.is_empty() {
             return true;
         }
-        let at = self.entries.iter().position(|entry| entry.dot.branch == dot.branch);
-        let content = match at {
-            Some(at) => self.entries.remove(at).content,
+        let content = match self.of_branch(dot.branch).and_then(|known| self.remove(known)) {
+            Some(entry) => entry.content,
             None => Content::Groups(Arc::default()),
         };
         let mut complete = true;
@@ -218,85 +270,96 @@ impl Part {
             all.insert(key, row);
         }
         if !groups.is_empty() {
-            self.insert(Entry::new(dot, Versions::default(), Content::Groups(groups)));
+            self.insert(Entry::new(dot, Vec::new(), Content::Groups(groups)));
         }
         complete
     }
 
     /// Unites with the same bag of another branch.
     pub(crate) fn merge(&mut self, other: &Part) {
-        let mut added = false;
-        for entry in &other.entries {
-            let found = match entry.content {
-                Content::Rows(_) => self.entries.binary_search_by_key(&entry.dot, |known| known.dot).ok(),
-                Content::Groups(_) => {
-                    self.entries.iter().position(|known| known.dot.branch == entry.dot.branch)
-                }
-            };
-            match found {
-                // The later of two copies of a running aggregate has all of the earlier.
-                Some(index) if self.entries[index].dot < entry.dot => self.entries[index] = entry.clone(),
-                Some(_) => {}
-                None => {
-                    added = true;
-                    self.insert(entry.clone());
-                }
-            }
+        if other.entries.len() + other.seen.0.len() > self.entries.len() + self.seen.0.len() {
+            let smaller = std::mem::replace(self, other.clone());
+            return self.merge(&smaller);
         }
         if let Keep::Recent(n) = self.keep {
+            self.drop_seen(other);
+            let before = self.entries.clone();
+            for entry in other.entries.unshared(&before).flatten() {
+                match before.find(entry.key()) {
+                    Some(_) => self.note_later(entry.dot, &entry.later, n.into()),
+                    // Seen and not here: superseded.
+                    None if self.seen.includes(entry.dot) => {}
+                    None => self.insert(entry.clone()),
+                }
+            }
             self.seen.merge(&other.seen);
-            if added {
-                self.drop_superseded(n.into());
+            return;
+        }
+        let before = self.entries.clone();
+        for entry in other.entries.unshared(&before).flatten() {
+            let known = match entry.content {
+                Content::Rows(_) => self.entries.find(entry.key()).map(|known| known.dot),
+                Content::Groups(_) => self.of_branch(entry.dot.branch),
+            };
+            match known {
+                // The later of two copies of a running aggregate has all of the earlier.
+                Some(known) if known < entry.dot => {
+                    self.remove(known);
+                    self.insert(entry.clone());
+                }
+                Some(_) => {}
+                None => self.insert(entry.clone()),
             }
         }
     }
 
-    /// Drops the entries that `n` others have in their past.
-    fn drop_superseded(&mut self, n: usize) {
-        if self.entries.len() <= n {
-            return;
+    /// Drops the entries that another bag has seen and no longer has: it knows enough later ones.
+    fn drop_seen(&mut self, other: &Part) {
+        let mut dropped = Vec::new();
+        let mut check = |entry: &Entry| {
+            if other.seen.includes(entry.dot) && other.entries.find(entry.key()).is_none() {
+                dropped.push(entry.dot);
+            }
+        };
+        // Among dots that both have seen, only entries that both don't share may differ.
+        for seen in other.seen.0.shared(&self.seen.0) {
+            let (Some(first), Some(last)) = (seen.first(), seen.last()) else { continue };
+            let own = self.entries.from((first.branch, 0));
+            own.take_while(|entry| entry.dot.branch <= last.branch).for_each(&mut check);
         }
-        let superseded: Vec<bool> = self
-            .entries
-            .iter()
-            .map(|entry| {
-                self.entries.iter().filter(|other| other.past.includes(entry.dot)).nth(n - 1).is_some()
-            })
-            .collect();
-        let mut index = 0;
-        self.entries.retain(|_| {
-            index += 1;
-            !superseded[index - 1]
-        });
+        for seen in other.seen.0.unshared(&self.seen.0).flatten() {
+            let own = self.entries.from((seen.branch, 0));
+            own.take_while(|entry| entry.dot.branch == seen.branch).for_each(&mut check);
+        }
+        dropped.into_iter().for_each(|dot| drop(self.remove(dot)));
     }
 
     /// Drops entries until `room` holds the rest. False if there were any to drop.
     pub(crate) fn shrink(&mut self, room: Room) -> bool {
-        let mut used = self.used();
-        let complete = used.entries <= room.entries && used.bytes <= room.bytes;
-        while used.entries > room.entries || used.bytes > room.bytes {
-            let Some(entry) = self.entries.pop() else { break };
-            used.entries -= entry.content.entries();
-            used.bytes -= entry.size;
+        let fits = |used: Room| used.entries <= room.entries && used.bytes <= room.bytes;
+        let complete = fits(self.used());
+        while !fits(self.used()) {
+            let Some(last) = self.entries.last().map(|entry| entry.dot) else { break };
+            self.remove(last);
         }
         complete
     }
 
     pub(crate) fn encode(&self, branch: &impl Fn(u64) -> u64, out: &mut Writer) {
-        let versions = |versions: &Versions, out: &mut Writer| {
-            out.number(versions.0.len() as u64);
-            for (of, counter) in versions.dots() {
-                out.number(branch(of));
-                out.number(counter);
+        let dots = |count: usize, dots: &mut dyn Iterator<Item = Dot>, out: &mut Writer| {
+            out.number(count as u64);
+            for dot in dots {
+                out.number(branch(dot.branch));
+                out.number(dot.counter);
             }
         };
-        versions(&self.seen, out);
+        dots(self.seen.0.len(), &mut self.seen.dots(), out);
         out.number(self.entries.len() as u64);
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             out.number(branch(entry.dot.branch));
             out.number(entry.dot.counter);
             if matches!(self.keep, Keep::Recent(_)) {
-                versions(&entry.past, out);
+                dots(entry.later.len(), &mut entry.later.iter().copied(), out);
             }
             match &entry.content {
                 Content::Rows(rows) => {
@@ -322,19 +385,20 @@ impl Part {
             let branch = *branches.get(usize::try_from(from.number()?).ok()?)?;
             Some(Dot { branch, counter: from.number()? })
         };
-        let versions = |from: &mut Reader<'_>| {
-            let mut versions = Versions::default();
-            for _ in 0..from.count(branches.len() as u64)? {
-                versions.raise(dot(from)?);
-            }
-            Some(versions)
-        };
         let mut part = Part::new(shape.keep);
-        part.seen = versions(from)?;
+        for _ in 0..from.count(branches.len() as u64)? {
+            part.seen.raise(dot(from)?);
+        }
+        let mut before = None;
         for _ in 0..from.count(limit as u64)? {
-            let dot = dot(from)?;
-            let past =
-                if matches!(shape.keep, Keep::Recent(_)) { versions(from)? } else { Versions::default() };
+            let own = dot(from)?;
+            let later = match shape.keep {
+                Keep::Recent(n) => {
+                    let count = from.count(u64::from(n).saturating_sub(1))?;
+                    (0..count).map(|_| dot(from)).collect::<Option<Vec<_>>>()?
+                }
+                _ => Vec::new(),
+            };
             let content = if shape.keep.is_grouped() {
                 Content::Groups(Arc::new(decode_groups(shape, from, limit)?))
             } else {
@@ -347,10 +411,11 @@ impl Part {
                 Content::Rows(rows.into())
             };
             // In order and without doubles, so that a search finds each one.
-            if part.entries.last().is_some_and(|last| last.dot >= dot) {
+            if before.is_some_and(|before| before >= own) {
                 return None;
             }
-            part.entries.push(Entry::new(dot, past, content));
+            before = Some(own);
+            part.insert(Entry::new(own, later, content));
         }
         Some(part)
     }

@@ -36,7 +36,7 @@ pub(crate) enum Binary {
 /// The unary operators by their number in advice.
 pub(crate) const UNARIES: [Unary; 4] = [Unary::Not, Unary::Negate, Unary::IsNull, Unary::IsNotNull];
 /// The binary operators by their number in advice.
-pub(crate) const BINARIES: [Binary; 14] = [
+pub(crate) const BINARIES: [Binary; 15] = [
     Binary::Or,
     Binary::And,
     Binary::Equal,
@@ -51,6 +51,7 @@ pub(crate) const BINARIES: [Binary; 14] = [
     Binary::Arithmetic(Arithmetic::Subtract),
     Binary::Arithmetic(Arithmetic::Multiply),
     Binary::Arithmetic(Arithmetic::Divide),
+    Binary::Arithmetic(Arithmetic::Floor),
 ];
 
 impl Unary {
@@ -137,6 +138,7 @@ impl Binary {
             Binary::Arithmetic(Arithmetic::Subtract) => "-",
             Binary::Arithmetic(Arithmetic::Multiply) => "*",
             Binary::Arithmetic(Arithmetic::Divide) => "/",
+            Binary::Arithmetic(Arithmetic::Floor) => "FLOOR",
         }
     }
 }

@@ -43,12 +43,13 @@ impl std::error::Error for Fault {}
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
     faults: Vec<(usize, Fault)>,
+    hints: Vec<Fault>,
     pub(crate) aborted: bool,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Source { text, faults: Vec::new(), aborted: false }
+        Source { text, faults: Vec::new(), hints: Vec::new(), aborted: false }
     }
 
     /// Whether so much is wrong that reading on is of no use.
@@ -71,6 +72,34 @@ impl<'a> Source<'a> {
         if self.is_full() {
             return;
         }
+        let fault = self.at(span, message.into(), help);
+        self.faults.push(fault);
+    }
+
+    /// Records a doubt about a text that is valid.
+    pub(crate) fn hint(&mut self, span: Range<usize>, message: String, help: String) {
+        let (_, hint) = self.at(span, message, Some(help));
+        if self.hints.len() < FAULTS && !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+    }
+
+    pub(crate) fn take_hints(&mut self) -> Vec<Fault> {
+        std::mem::take(&mut self.hints)
+    }
+
+    /// A part of the text in one line.
+    pub(crate) fn written(&self, span: &Range<usize>) -> String {
+        let text = self.text.get(span.clone()).unwrap_or_default();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether a number of the text has a unit.
+    pub(crate) fn has_unit(&self, span: &Range<usize>) -> bool {
+        self.text.get(span.clone()).is_some_and(|text| text.ends_with(char::is_alphabetic))
+    }
+
+    fn at(&self, span: Range<usize>, message: String, help: Option<String>) -> (usize, Fault) {
         let start = floor(self.text, span.start);
         let before = &self.text[..start];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -85,8 +114,7 @@ impl<'a> Source<'a> {
         let excerpt: String = shown.skip(skipped).take(SHOWN).collect();
         let caret = column - skipped..(column - skipped + width).min(SHOWN);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
-        let message = message.into();
-        self.faults.push((start, Fault { line, column: column + 1, message, help, excerpt, caret }));
+        (start, Fault { line, column: column + 1, message, help, excerpt, caret })
     }
 }
 

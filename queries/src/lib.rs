@@ -53,6 +53,7 @@ mod group;
 mod names;
 mod output;
 mod parser;
+mod pieces;
 mod plan;
 mod point;
 mod program;

@@ -290,7 +290,12 @@ impl Output {
         let groups = self.table.groups.iter().map(|(key, group)| (&**key, group, true));
         let rest = self.table.other.iter().map(|group| (&*other, group, false));
         table.other = self.table.other.is_some();
-        for (key, group, known) in groups.chain(rest) {
+        // Without groups, a count of nothing is 0. Other aggregates of nothing have no row.
+        let nothing = Total::new(self.functions.iter().map(|function| function.start()).collect());
+        let counts = |function: &Function| matches!(function, Function::Count | Function::Distinct);
+        let is_nothing = self.keys == 0 && self.table.is_empty() && self.functions.iter().all(counts);
+        let nothing = is_nothing.then_some((&[][..], &nothing, true));
+        for (key, group, known) in groups.chain(rest).chain(nothing) {
             let mut row = Vec::new();
             let mut errors = Vec::new();
             for &position in &self.positions {
@@ -300,6 +305,7 @@ impl Output {
                     (None, Some(function), Some(state)) => state.finish(*function),
                     _ => Value::Null,
                 };
+                table.cut_counts += u64::from(group.states.get(fold).is_some_and(State::is_cut));
                 let estimate = self.functions.get(fold).is_some_and(|function| function.is_estimate());
                 let variance = group.variances.get(fold).map_or(0.0, FloatSum::total);
                 errors.push((estimate && known).then(|| variance.max(0.0).sqrt()));
@@ -496,6 +502,8 @@ pub struct Table {
     pub emitted: u64,
     /// Emitted rows from bags that had reached a bound.
     pub incomplete_rows: u64,
+    /// Values of COUNT DISTINCT that are larger than is counted.
+    pub cut_counts: u64,
     /// Operations that were impossible, such as a sum of words. They gave null.
     pub impossible: u64,
     /// Points whose causes are missing, at which the query joins; by tracepoint.

@@ -202,8 +202,12 @@ impl Parser<'_, '_> {
         };
         if !self.take_clause("From") {
             let found = self.slice(&self.token().span).to_owned();
-            let near = nearest(&found, CLAUSES).map(|clause| format!("did you mean `{clause}`?"));
-            let help = near.unwrap_or_else(|| "a query begins with From e In disk.read".to_owned());
+            let near = nearest(&found, CLAUSES).filter(|_| self.clause().is_none());
+            let near = near.map(|clause| format!("did you mean `{clause}`?"));
+            let help = near.unwrap_or_else(|| {
+                "a query begins with From, and Select comes last: From e In disk.read Select e.host"
+                    .to_owned()
+            });
             self.expected::<()>("`From`", Some(help));
             self.at += 1;
             self.skip();
@@ -263,11 +267,37 @@ impl Parser<'_, '_> {
             let items = self.list(Self::item);
             query.select.get_or_insert_default().extend(items?);
         } else {
-            let found = self.slice(&self.token().span).to_owned();
-            let near = nearest(&found, CLAUSES).map(|clause| format!("did you mean `{clause}`?"));
-            return self.expected("`Join`, `Where`, `GroupBy`, `Select` or the end", near);
+            let help = self.instead();
+            return self.expected("`Join`, `Where`, `GroupBy`, `Select` or the end", help);
         }
         Some(())
+    }
+
+    /// The remedy for a word that begins no clause.
+    fn instead(&self) -> Option<String> {
+        let found = self.slice(&self.token().span);
+        let before = &self.tokens[self.at.saturating_sub(1)];
+        Some(match &*found.to_ascii_lowercase() {
+            "having" => {
+                "name the query and filter in another one: ... Join q In Q On q -> e Where q.COUNT > 5"
+                    .to_owned()
+            }
+            "order" | "sort" => {
+                "the answer is sorted where it is shown: astracer query --sort COLUMN".to_owned()
+            }
+            "limit" | "top" => "rows are cut where they are shown: astracer query --top 10".to_owned(),
+            "like" | "matches" | "regexp" | "rlike" => {
+                "write Contains \"text\" or StartsWith \"text\"".to_owned()
+            }
+            "between" => "write e.x >= 1 And e.x <= 5".to_owned(),
+            _ if before.kind == Kind::Number && self.is_unit(found) => {
+                format!("write the unit without a space: {}{found}", self.slice(&before.span))
+            }
+            _ if self.token().kind == Kind::Word && (self.is_mark(1, ".") || self.is_mark(1, "(")) => {
+                "put a comma between two columns".to_owned()
+            }
+            _ => return nearest(found, CLAUSES).map(|clause| format!("did you mean `{clause}`?")),
+        })
     }
 
     fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {

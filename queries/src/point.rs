@@ -22,7 +22,7 @@ pub enum Builtin {
     Time,
     /// `procId`.
     ProcId,
-    /// `procName`.
+    /// `procName` or `service`.
     ProcName,
     /// `threadId`.
     ThreadId,
@@ -30,6 +30,12 @@ pub enum Builtin {
     Tracepoint,
     /// `name` of the span or event.
     Name,
+    /// `kind` of the span: `server`, `client`, `producer`, `consumer` or `internal`.
+    Kind,
+    /// `span`: the id of the span.
+    Span,
+    /// `parent`: the id of the span's parent.
+    Parent,
     /// `target`: the module or instrumentation scope.
     Target,
     /// `trace`: the id of the trace.
@@ -45,15 +51,19 @@ pub enum Builtin {
 }
 
 /// The names of the built-in variables.
-pub(crate) const BUILTINS: [(&str, Builtin); 14] = [
+pub(crate) const BUILTINS: [(&str, Builtin); 18] = [
     ("host", Builtin::Host),
     ("time", Builtin::Time),
     ("timestamp", Builtin::Time),
     ("procId", Builtin::ProcId),
     ("procName", Builtin::ProcName),
+    ("service", Builtin::ProcName),
     ("threadId", Builtin::ThreadId),
     ("tracepoint", Builtin::Tracepoint),
     ("name", Builtin::Name),
+    ("kind", Builtin::Kind),
+    ("span", Builtin::Span),
+    ("parent", Builtin::Parent),
     ("target", Builtin::Target),
     ("trace", Builtin::Trace),
     ("sampled", Builtin::Sampled),

@@ -9,6 +9,7 @@ use crate::parser::parse;
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) queries: Vec<Query>,
+    hints: Vec<Fault>,
 }
 
 impl Program {
@@ -23,6 +24,13 @@ impl Program {
         let mut source = Source::new(text);
         let written = parse(&mut source);
         let queries = check(&written, definitions, &mut source);
-        if source.has_faults() { Err(source.into_faults()) } else { Ok(Program { queries }) }
+        let hints = source.take_hints();
+        if source.has_faults() { Err(source.into_faults()) } else { Ok(Program { queries, hints }) }
+    }
+
+    /// Parts of the text that are valid and hardly mean what was meant, such as a duration without
+    /// a unit.
+    pub fn hints(&self) -> &[Fault] {
+        &self.hints
     }
 }

@@ -7,8 +7,8 @@ use crate::wire::{Reader, Writer};
 
 /// The ratio of a bin's bounds, for which every value is within 1 % of the bin's middle.
 const GAMMA: f64 = 1.01 / 0.99;
-/// Bins of one sign: from the largest down to 10^-35 of it. Smaller values share the lowest bin.
-const BINS: i32 = 4096;
+/// Bins of one sign that have values. Values below them share the lowest bin.
+const BINS: usize = 4096;
 /// A weight of 1 in the bins' fixed-point numbers, whose sums do not depend on the order.
 const ONE: f64 = (1_u64 << 32) as f64;
 
@@ -18,13 +18,21 @@ pub(crate) struct Sketch {
     positive: BTreeMap<i32, u128>,
     negative: BTreeMap<i32, u128>,
     zero: u128,
+    /// The weight of infinite values: negative ones and positive ones.
+    infinite: [u128; 2],
+    /// The least and the greatest finite value.
     range: Option<(f64, f64)>,
 }
 
 impl Sketch {
-    /// Adds a finite value of a weight.
+    /// Adds a value of a weight.
     pub(crate) fn add(&mut self, value: f64, weight: f64) {
         let weight = (weight * ONE).round() as u128;
+        if value.is_infinite() {
+            let side = &mut self.infinite[usize::from(value > 0.0)];
+            *side = side.saturating_add(weight);
+            return;
+        }
         let side = match value {
             value if value > 0.0 => &mut self.positive,
             value if value < 0.0 => &mut self.negative,
@@ -55,39 +63,61 @@ impl Sketch {
             collapse(side);
         }
         self.zero = self.zero.saturating_add(scaled(other.zero));
+        for (side, more) in self.infinite.iter_mut().zip(other.infinite) {
+            *side = side.saturating_add(scaled(more));
+        }
         if let Some((low, high)) = other.range {
             self.widen(low, high);
         }
     }
 
-    /// The value below which the share `quantile` of the weight lies.
+    /// The value below which the share `quantile` of the weight lies. Between two values it is
+    /// interpolated, as `inspect` does: Hyndman and Fan's definition 7, "Sample Quantiles in
+    /// Statistical Packages", 1996.
     pub(crate) fn quantile(&self, quantile: f64) -> Option<f64> {
-        let (low, high) = self.range?;
-        let all = self
-            .positive
-            .values()
-            .chain(self.negative.values())
-            .fold(self.zero, |sum, &weight| sum.saturating_add(weight));
+        let finite = self.positive.values().chain(self.negative.values()).chain(&self.infinite);
+        let all = finite.fold(self.zero, |sum, &weight| sum.saturating_add(weight));
         // Kept late, every value stands for none.
         if all == 0 {
             return None;
         }
-        let rank = (quantile * (all.saturating_sub(ONE as u128)) as f64) as u128;
-        let middle = |bin: i32| 2.0 * GAMMA.powi(bin) / (GAMMA + 1.0);
+        let place = quantile * (all.saturating_sub(ONE as u128)) as f64 / ONE;
+        let (below, part) = (place.floor(), place.fract());
+        let lower = self.at(below)?;
+        if part == 0.0 {
+            return Some(lower);
+        }
+        let upper = self.at(below + 1.0)?;
+        // Between two infinities there is no way.
+        Some(if lower == upper { lower } else { lower + part * (upper - lower) })
+    }
+
+    /// The value at a rank, from 0.
+    fn at(&self, rank: f64) -> Option<f64> {
+        let rank = (rank * ONE) as u128;
+        let (low, high) = self.range.unwrap_or_default();
+        let middle = |bin: i32| (2.0 * GAMMA.powi(bin) / (GAMMA + 1.0)).min(f64::MAX);
         let negative = self.negative.iter().rev().map(|(&bin, &weight)| (-middle(bin), weight));
         let positive = self.positive.iter().map(|(&bin, &weight)| (middle(bin), weight));
+        let finite = negative.chain([(0.0, self.zero)]).chain(positive);
+        let finite = finite.map(|(value, weight)| (value.clamp(low, high), weight));
+        let ends = [(f64::NEG_INFINITY, self.infinite[0]), (f64::INFINITY, self.infinite[1])];
         let mut before = 0_u128;
-        for (value, weight) in negative.chain([(0.0, self.zero)]).chain(positive) {
+        let mut last = None;
+        for (value, weight) in ends[..1].iter().copied().chain(finite).chain(ends[1..].iter().copied()) {
             before = before.saturating_add(weight);
+            if weight > 0 {
+                last = Some(value);
+            }
             if before > rank {
-                return Some(value.clamp(low, high));
+                break;
             }
         }
-        Some(high)
+        last
     }
 
     pub(crate) fn size(&self) -> usize {
-        24 + 8 * (self.positive.len() + self.negative.len())
+        28 + 8 * (self.positive.len() + self.negative.len())
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
@@ -99,6 +129,7 @@ impl Sketch {
             }
         }
         out.wide(self.zero);
+        self.infinite.iter().for_each(|&weight| out.wide(weight));
         out.byte(u8::from(self.range.is_some()));
         if let Some((low, high)) = self.range {
             out.float(low);
@@ -116,6 +147,7 @@ impl Sketch {
             collapse(side);
         }
         sketch.zero = from.wide()?;
+        sketch.infinite = [from.wide()?, from.wide()?];
         if from.flag()? {
             let (low, high) = (from.float()?, from.float()?);
             if !low.is_finite() || !high.is_finite() || low > high {
@@ -134,18 +166,13 @@ fn add_to(side: &mut BTreeMap<i32, u128>, bin: i32, weight: u128) {
     *count = count.saturating_add(weight);
 }
 
-/// Folds bins far below the highest into one. The result depends only on the values, because the
-/// highest bin never falls.
+/// Folds the lowest bins into one while there are too many. The result does not depend on the
+/// order: all below the highest bins end in the lowest of those.
 fn collapse(side: &mut BTreeMap<i32, u128>) {
-    let (Some((&first, _)), Some((&last, _))) = (side.first_key_value(), side.last_key_value()) else {
-        return;
-    };
-    let lowest = last.saturating_sub(BINS - 1);
-    if first < lowest {
-        let kept = side.split_off(&lowest);
-        let folded = std::mem::replace(side, kept);
-        for weight in folded.into_values() {
-            add_to(side, lowest, weight);
+    while side.len() > BINS {
+        let Some((_, weight)) = side.pop_first() else { return };
+        if let Some(mut lowest) = side.first_entry() {
+            *lowest.get_mut() = lowest.get().saturating_add(weight);
         }
     }
 }
@@ -173,7 +200,9 @@ mod tests {
         parts.iter().for_each(|part| sketch.merge(part, 1.0));
         values.sort_by(f64::total_cmp);
         for quantile in [0.0, 0.001, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
-            let exact = values[(quantile * (values.len() - 1) as f64) as usize];
+            let place = quantile * (values.len() - 1) as f64;
+            let [below, above] = [place.floor(), place.ceil()].map(|at| values[at as usize]);
+            let exact = below + place.fract() * (above - below);
             let found = sketch.quantile(quantile).unwrap();
             assert!((found - exact).abs() <= 0.0100001 * exact.abs(), "{quantile}: {found} for {exact}");
         }
@@ -194,7 +223,7 @@ mod tests {
         for exponent in -300..300 {
             sketch.add(10_f64.powi(exponent), 1.0);
         }
-        assert!(sketch.positive.len() <= BINS as usize);
+        assert!(sketch.positive.len() <= BINS);
         assert_eq!(sketch.quantile(1.0).map(|value| (value / 1e297).round()), Some(100.0));
     }
 }

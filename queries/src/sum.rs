@@ -9,44 +9,39 @@ use crate::wire::{Reader, Writer};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FloatSum {
     parts: Vec<f64>,
-    /// The sum of infinite terms, and of finite ones that overflowed.
+    /// The partial sums of terms from [`LARGE`] on, multiplied by [`SCALE`]: no number of terms
+    /// makes them or the others overflow.
+    large: Vec<f64>,
+    /// The sum of infinite terms.
     infinite: f64,
 }
 
+/// 2^900.
+const LARGE: f64 = f64::from_bits((1023 + 900) << 52);
+/// 2^964: a sum of 2^64 terms.
+const PART_MAX: f64 = f64::from_bits((1023 + 964) << 52);
+/// 2^-200.
+const SCALE: f64 = f64::from_bits((1023 - 200) << 52);
+
 impl FloatSum {
-    pub(crate) fn add(&mut self, mut term: f64) {
+    pub(crate) fn add(&mut self, term: f64) {
         if !term.is_finite() {
             self.infinite += term;
-            return;
-        }
-        let mut kept = 0;
-        for index in 0..self.parts.len() {
-            let mut part = self.parts[index];
-            if term.abs() < part.abs() {
-                std::mem::swap(&mut term, &mut part);
-            }
-            let high = term + part;
-            if high.is_infinite() {
-                self.infinite += high;
-                self.parts.clear();
-                return;
-            }
-            let low = part - (high - term);
-            if low != 0.0 {
-                self.parts[kept] = low;
-                kept += 1;
-            }
-            term = high;
-        }
-        self.parts.truncate(kept);
-        if term != 0.0 {
-            self.parts.push(term);
+        } else if term.abs() < LARGE {
+            add_part(&mut self.parts, term);
+        } else {
+            add_part(&mut self.large, term * SCALE);
         }
     }
 
     /// Adds `left * right` without rounding the product.
     fn add_product(&mut self, left: f64, right: f64) {
         let product = left * right;
+        if product.is_infinite() && left.is_finite() && right.is_finite() {
+            let product = left * SCALE * right;
+            add_part(&mut self.large, product);
+            return;
+        }
         self.add(product);
         if product.is_finite() {
             self.add(left.mul_add(right, -product));
@@ -67,6 +62,11 @@ impl FloatSum {
         for &part in &other.parts {
             self.add_product(part, times);
         }
+        for &part in &other.large {
+            let product = part * times;
+            add_part(&mut self.large, product);
+            add_part(&mut self.large, part.mul_add(times, -product));
+        }
         self.infinite += other.infinite;
     }
 
@@ -75,33 +75,65 @@ impl FloatSum {
         if self.infinite != 0.0 {
             return self.infinite;
         }
-        let mut parts = self.parts.iter().rev();
-        let Some(&first) = parts.next() else { return 0.0 };
-        let (mut high, mut low) = (first, 0.0);
-        for &part in parts.by_ref() {
-            let sum = high + part;
-            low = part - (sum - high);
-            high = sum;
-            if low != 0.0 {
-                break;
-            }
+        if !self.large.is_empty() {
+            let mut all = self.large.clone();
+            self.parts.iter().for_each(|part| add_part(&mut all, part * SCALE));
+            return rounded(&all) / SCALE;
         }
-        // A tie is decided by the sign of the parts below it.
-        if let Some(&next) = parts.next()
-            && ((low < 0.0 && next < 0.0) || (low > 0.0 && next > 0.0))
-        {
-            let doubled = low * 2.0;
-            let moved = high + doubled;
-            if moved - high == doubled {
-                high = moved;
-            }
-        }
-        high
+        rounded(&self.parts)
     }
 
     fn is_zero(&self) -> bool {
-        self.parts.is_empty() && self.infinite == 0.0
+        self.parts.is_empty() && self.large.is_empty() && self.infinite == 0.0
     }
+}
+
+/// Adds a finite term to partial sums that do not overlap.
+fn add_part(parts: &mut Vec<f64>, mut term: f64) {
+    let mut kept = 0;
+    for index in 0..parts.len() {
+        let mut part = parts[index];
+        if term.abs() < part.abs() {
+            std::mem::swap(&mut term, &mut part);
+        }
+        let high = term + part;
+        let low = part - (high - term);
+        if low != 0.0 {
+            parts[kept] = low;
+            kept += 1;
+        }
+        term = high;
+    }
+    parts.truncate(kept);
+    if term != 0.0 {
+        parts.push(term);
+    }
+}
+
+/// The sum of parts, rounded to the nearest.
+fn rounded(parts: &[f64]) -> f64 {
+    let mut parts = parts.iter().rev();
+    let Some(&first) = parts.next() else { return 0.0 };
+    let (mut high, mut low) = (first, 0.0);
+    for &part in parts.by_ref() {
+        let sum = high + part;
+        low = part - (sum - high);
+        high = sum;
+        if low != 0.0 {
+            break;
+        }
+    }
+    // A tie is decided by the sign of the parts below it.
+    if let Some(&next) = parts.next()
+        && ((low < 0.0 && next < 0.0) || (low > 0.0 && next > 0.0))
+    {
+        let doubled = low * 2.0;
+        let moved = high + doubled;
+        if moved - high == doubled {
+            high = moved;
+        }
+    }
+    high
 }
 
 /// A sum of numbers of both kinds.
@@ -174,16 +206,16 @@ impl Sum {
 
     /// The bytes it takes in a bag, about.
     pub(crate) fn size(&self) -> usize {
-        Value::Int(self.whole).size() + 2 + 8 * self.rest.parts.len()
+        Value::Int(self.whole).size() + 2 + 8 * (self.rest.parts.len() + self.rest.large.len())
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
         out.signed(self.whole);
         out.byte(u8::from(self.float));
         if self.float {
-            out.number(self.rest.parts.len() as u64);
-            for &part in &self.rest.parts {
-                out.float(part);
+            for parts in [&self.rest.parts, &self.rest.large] {
+                out.number(parts.len() as u64);
+                parts.iter().for_each(|&part| out.float(part));
             }
             out.float(self.rest.infinite);
         }
@@ -193,13 +225,11 @@ impl Sum {
         let mut sum = Sum { whole: from.signed()?, ..Sum::default() };
         sum.float = from.flag()?;
         if sum.float {
-            // 2^1024 / 2^-1074 in parts of 53 bits.
-            for _ in 0..from.count(64)? {
-                let part = from.float()?;
-                if !part.is_finite() {
-                    return None;
+            for parts in [&mut sum.rest.parts, &mut sum.rest.large] {
+                // 2^1024 / 2^-1074 in parts of 53 bits.
+                for _ in 0..from.count(64)? {
+                    add_part(parts, from.float().filter(|part| part.abs() <= PART_MAX)?);
                 }
-                sum.rest.add(part);
             }
             sum.rest.infinite += from.float()?;
         }
@@ -292,6 +322,13 @@ mod tests {
         let mut merged = FloatSum::default();
         merged.merge(&overflowed, 1.0);
         assert_eq!(merged.total(), f64::INFINITY);
+        // A sum that overflows in between is finite in the end, whatever the order.
+        for terms in [[f64::MAX, f64::MAX, -f64::MAX, 1.0], [f64::MAX, -f64::MAX, 1.0, f64::MAX]] {
+            assert_eq!(of(&terms).total(), f64::MAX);
+            let mut merged = of(&[-f64::MAX]);
+            merged.merge(&of(&terms), 1.0);
+            assert_eq!(merged.total(), 1.0);
+        }
     }
 
     #[test]

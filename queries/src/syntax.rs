@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::aggregate::Function;
 use crate::expression::{Binary, Unary};
 use crate::names::Tracepoint;
-use crate::value::Value;
+use crate::value::{Arithmetic, Value};
 
 /// A name and its place.
 #[derive(Clone, Debug)]
@@ -89,6 +89,15 @@ impl Expr {
         }
     }
 
+    /// Whether the value is true or false, or null.
+    pub(crate) fn is_condition(&self) -> bool {
+        match &self.kind {
+            ExprKind::In(..) | ExprKind::Unary(Unary::Not | Unary::IsNull | Unary::IsNotNull, _) => true,
+            ExprKind::Binary(binary, ..) => !matches!(binary, Binary::Arithmetic(_)),
+            _ => false,
+        }
+    }
+
     fn is_simple(&self) -> bool {
         matches!(self.kind, ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::Fold(..))
     }
@@ -102,6 +111,9 @@ impl fmt::Display for Expr {
             ExprKind::Column(parts) => f.write_str(&parts.join(".")),
             ExprKind::Literal(value) => Literal(value).fmt(f),
             ExprKind::Unary(unary, of) => unary.write(f, &inner(of)),
+            ExprKind::Binary(binary @ Binary::Arithmetic(Arithmetic::Floor), left, right) => {
+                write!(f, "{}({left}, {right})", binary.symbol())
+            }
             ExprKind::Binary(binary, left, right) => {
                 write!(f, "{} {} {}", inner(left), binary.symbol(), inner(right))
             }

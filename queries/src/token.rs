@@ -69,7 +69,18 @@ pub(crate) fn tokens(source: &mut Source<'_>) -> Vec<Token> {
                     || MARKS.iter().any(|mark| mark.starts_with(next))
             };
             let length = rest.find(known).unwrap_or(rest.len());
-            let help = "put names with other characters in quotes, such as \"a b\"".to_owned();
+            let help = match first {
+                '&' => "write And",
+                '|' => "write Or",
+                '!' => "write Not, or != between two values",
+                '~' => "write Contains \"text\" or StartsWith \"text\"; the name behind In may have *",
+                ';' => "remove it: a query ends with its text",
+                '\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}' => "write straight quotes: \"text\"",
+                '`' => "write double quotes: e.\"odd name\"",
+                '%' => "write * for any text behind In, and StartsWith in a condition",
+                _ => "put names with other characters in quotes, such as \"a b\"",
+            };
+            let help = help.to_owned();
             source.fault(at..at + length, format!("`{first}` has no meaning here"), Some(help));
             at += length.max(1);
             continue;

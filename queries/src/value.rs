@@ -344,6 +344,8 @@ pub(crate) enum Arithmetic {
     Subtract,
     Multiply,
     Divide,
+    /// The largest multiple of the right number that is not above the left one.
+    Floor,
 }
 
 impl Arithmetic {
@@ -361,6 +363,8 @@ impl Arithmetic {
                     return Some(Value::float(left as f64 / right as f64));
                 }
                 Arithmetic::Divide => left.checked_div(right)?,
+                Arithmetic::Floor if right <= 0 => return None,
+                Arithmetic::Floor => left.checked_sub(left.rem_euclid(right))?,
             };
             return Some(Value::Int(whole));
         }
@@ -371,6 +375,8 @@ impl Arithmetic {
             Arithmetic::Multiply => left * right,
             Arithmetic::Divide if right == 0.0 => return None,
             Arithmetic::Divide => left / right,
+            Arithmetic::Floor if right <= 0.0 => return None,
+            Arithmetic::Floor => (left / right).floor() * right,
         };
         (!number.is_nan()).then_some(Value::Float(number))
     }

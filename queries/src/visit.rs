@@ -173,7 +173,7 @@ struct Unpacked {
 fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
     let mut rows = Vec::new();
     let mut groups: BTreeMap<&Key, Group> = BTreeMap::new();
-    for entry in bag.part(number).iter().flat_map(|part| &part.entries) {
+    for entry in bag.part(number).iter().flat_map(|part| part.entries.iter()) {
         match &entry.content {
             Content::Rows(packed) => rows.extend(packed.iter().map(|row| Unpacked {
                 values: row.values.to_vec(),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use astracer_ask::{self as points, Answer, Question};
 use astracer_causality::causes::{Causes, Clocking};
@@ -22,6 +23,7 @@ use crate::interrupt;
 use crate::load::{self, Causal};
 use crate::output;
 use crate::source::{LogReading, Naming, Reading, Source};
+use crate::values::time_limit;
 
 mod answer;
 mod definitions;
@@ -120,12 +122,36 @@ pub(crate) struct Query {
     #[command(flatten)]
     naming: Naming,
 
+    /// End without an answer after this time, with exit code 1.
+    #[arg(long, value_name = "DURATION", value_parser = time_limit)]
+    limit_time: Option<Duration>,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
+    // Nothing is lost with an answer that is not there yet, so a signal ends the process at once:
+    // a join may multiply rows for hours.
+    let text = interrupt::answer_at_once_while(|| {
+        let limit = args.limit_time.map(|limit| {
+            let limit_text = humantime::format_duration(limit);
+            let error = format!(
+                "no answer within {limit_text} (--limit-time); narrow the query, as by Where, or allow more"
+            );
+            interrupt::end_after(limit, error)
+        });
+        let text = answer(args, stop);
+        drop(limit);
+        text
+    })?;
+    interrupt::answer_at_once(stop)?;
+    output::print(&text)
+}
+
+/// The answer as it is printed.
+fn answer(args: &Query, stop: Stop<'_>) -> Result<String, Failure> {
     let source =
         Source { paths: args.paths.clone(), reading: args.reading.clone(), naming: args.naming.clone() };
     source.check()?;
@@ -138,9 +164,9 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(pattern) = &args.tracepoints {
         return tracepoints::run(&source, pattern, (args.top.unwrap_or(TOP_DEFAULT), args.json, logs), stop);
     }
-    let plan = interrupt::answer_at_once_while_reading(stop, || plan(args))?;
+    let (plan, hints) = plan(args)?;
     if args.explain {
-        return output::report(&plan.to_string());
+        return Ok(output::prose(&plan.to_string()));
     }
     let sort = args.sort.as_deref().map(|column| screen::column(&plan, column)).transpose()?;
     let plan = Arc::new(plan);
@@ -156,14 +182,14 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
     let rules = Options { remote_returns: !args.no_remote_returns };
     let question = Question { plan: &plan, rules, weights: args.weights };
     let (answer, recording) = ask(found, question, stop).ok_or(Failure::Interrupted)?;
-    interrupt::answer_at_once(stop)?;
     let problems = answer::problems(&answer);
     if args.json {
-        return output::print_json(&answer::json(&answer, input.problems(), &problems));
+        return output::json(&answer::json(&answer, input.problems(), &problems, &hints));
     }
     let shown = screen::Shown { sort, top: args.top.unwrap_or(TOP_DEFAULT) };
     let sampled = recording.states_thresholds();
-    output::report(&screen::screen(&plan, &answer, &problems, &input, &shown, sampled))
+    let text = screen::screen(&plan, &answer, &problems, &input, &shown, sampled, &hints);
+    Ok(output::prose(&text))
 }
 
 /// Asks each trace alone if there are only spans, and else all points of the recording.
@@ -183,8 +209,8 @@ fn ask(found: Causal, question: Question<'_>, stop: Stop<'_>) -> Option<(Answer,
     }
 }
 
-/// The plan of the query's text.
-fn plan(args: &Query) -> Result<Plan, Failure> {
+/// The plan of the query's text, and hints about it.
+fn plan(args: &Query) -> Result<(Plan, Vec<Fault>), Failure> {
     let definitions = definitions::read(args.definitions.as_deref())?;
     let (text, name) = match (&args.query, &args.file) {
         (Some(text), _) => (text.clone(), None),
@@ -197,7 +223,8 @@ fn plan(args: &Query) -> Result<Plan, Failure> {
         Failure::Usage(format!("{place} is not valid\n{}", faults.join("\n\n")))
     };
     let program = Program::parse_with(&text, &definitions).map_err(refused)?;
-    program.plan(args.rewrite).map_err(refused)
+    let plan = program.plan(args.rewrite).map_err(refused)?;
+    Ok((plan, program.hints().to_vec()))
 }
 
 /// Reads a text within [`TEXT_MAX`].

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Parser;
-use crate::aggregate::{FUNCTIONS, Function};
+use crate::aggregate::{FUNCTIONS, Function, OTHER_FUNCTIONS};
 use crate::expression::{Binary, STEPS, Unary};
 use crate::fault::{cut, nearest};
 use crate::syntax::{Expr, ExprKind};
@@ -26,6 +26,11 @@ const UNITS: [(&str, i64); 8] = [
 ];
 
 impl Parser<'_, '_> {
+    /// Whether a word is the unit of a duration.
+    pub(super) fn is_unit(&self, word: &str) -> bool {
+        UNITS.iter().any(|(unit, _)| *unit == word)
+    }
+
     /// A whole expression.
     pub(super) fn expression(&mut self) -> Option<Expr> {
         self.nodes = 0;
@@ -261,6 +266,11 @@ impl Parser<'_, '_> {
         }
         if word.eq_ignore_ascii_case("count") {
             self.at += 1;
+            if self.take_word("distinct") {
+                let of = self.nested(Self::factor)?;
+                let span = span.start..self.tokens[self.at - 1].span.end;
+                return self.node(span, ExprKind::Fold(Function::Distinct, Some(Box::new(of))));
+            }
             return self.node(span, ExprKind::Fold(Function::Count, None));
         }
         self.at += 1;
@@ -300,16 +310,24 @@ impl Parser<'_, '_> {
         let word = self.slice(&token.span).to_owned();
         let upper = word.to_ascii_uppercase();
         let function = match &*upper {
+            "FLOOR" | "BIN" => return self.floor(token.span.start, &upper),
             "COUNT" => Function::Count,
+            // Any of the values will do, so it is the least.
+            "EXAMPLE" => Function::Min,
             "SUM" => Function::Sum,
             "MIN" => Function::Min,
             "MAX" => Function::Max,
             "AVERAGE" | "AVG" => Function::Average,
             "QUANTILE" => Function::Quantile(0.5),
             _ => {
-                let near = nearest(&word, FUNCTIONS).map(|near| format!("did you mean {near}? "));
-                let help = format!("{}the aggregates are {}", near.unwrap_or_default(), FUNCTIONS.join(", "));
-                let message = format!("no aggregate has the name `{}`", cut(&word));
+                let known = FUNCTIONS.into_iter().chain(OTHER_FUNCTIONS);
+                let is_percentile = upper == "MEDIAN" || upper == "PERCENTILE" || upper.starts_with('P');
+                let help = match nearest(&word, known) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None if is_percentile => "write QUANTILE(e.duration, 0.99)".to_owned(),
+                    None => format!("there are {}, COUNT DISTINCT, EXAMPLE and FLOOR", FUNCTIONS.join(", ")),
+                };
+                let message = format!("no function has the name `{}`", cut(&word));
                 self.source.fault(token.span, message, Some(help));
                 return None;
             }
@@ -323,6 +341,10 @@ impl Parser<'_, '_> {
                 return self.node(span, ExprKind::Fold(function, None));
             }
         }
+        let function = match function {
+            Function::Count if self.take_word("distinct") => Function::Distinct,
+            other => other,
+        };
         let of = self.nested(Self::or)?;
         let function = match function {
             Function::Quantile(_) => self.share()?,
@@ -331,6 +353,20 @@ impl Parser<'_, '_> {
         self.expect_mark(")", "close the parenthesis of the aggregate")?;
         let span = token.span.start..self.tokens[self.at - 1].span.end;
         self.node(span, ExprKind::Fold(function, Some(Box::new(of))))
+    }
+
+    /// `FLOOR(e.time, 10s)`; without a step, to whole numbers.
+    fn floor(&mut self, start: usize, name: &str) -> Option<Expr> {
+        self.at += 1;
+        let of = self.nested(Self::or)?;
+        let step = match self.take_mark(",") {
+            true => self.nested(Self::or)?,
+            false => self.node(of.span.clone(), ExprKind::Literal(Value::Int(1)))?,
+        };
+        self.expect_mark(")", &format!("write {name}(e.time, 10s)"))?;
+        let mut floor = self.binary(Binary::Arithmetic(Arithmetic::Floor), of, step)?;
+        floor.span = start..self.tokens[self.at - 1].span.end;
+        Some(floor)
     }
 
     /// `, 0.99` of a quantile.

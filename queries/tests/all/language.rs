@@ -101,7 +101,7 @@ fn faults_say_where_and_what_to_do() {
         ("from exec in t select exce.a", &["did you mean `exec`"]),
         ("from x in t select host", &["such as x.host"]),
         ("from x in t select x", &["is a tracepoint", "x.host"]),
-        ("from x in t select MEDAIN(x.a)", &["no aggregate", "QUANTILE"]),
+        ("from x in t select MEDAIN(x.a)", &["no function", "QUANTILE"]),
         ("from x in t select AVERGE(x.a)", &["did you mean AVERAGE"]),
         ("from x in t join y in Last(u) on y -> x select y.a", &["column 23", "MostRecent"]),
         ("from x in t join y in FirstN(65, u) on y -> x select y.a", &["1 to 64"]),
@@ -118,6 +118,28 @@ fn faults_say_where_and_what_to_do() {
         ("from x in t select x.a where x.b = 1", &["`Where` after Select"]),
         ("from x in t@begin select x.a", &["`start` or `end`"]),
         ("q: from x in t select x.a", &["no query uses it"]),
+        ("select x.a from x in t", &["begins with From, and Select comes last"]),
+        ("from x in t where x.a = null", &["never true", "write x.a Is Null"]),
+        ("from x in t where null != x.a", &["write x.a Is Not Null"]),
+        ("from x in t where 1", &["neither true nor false", "a condition such as"]),
+        ("from x in t where x.a / 2", &["is a number, no condition", "compare it"]),
+        ("from x in t where x.a = error", &["text is in quotes: \"error\""]),
+        ("from x in t where x.a =~ \"e\"", &["`~` has no meaning", "Contains"]),
+        ("from x in t where x.a && x.b", &["write And"]),
+        ("from x in t where x.a || x.b", &["write Or"]),
+        ("from x in t where !x.a", &["write Not"]),
+        ("from x in t where x.a like \"e%\"", &["StartsWith"]),
+        ("from x in t where x.a between 1 and 2", &["x >= 1 And"]),
+        ("from x in t@end where x.duration > 30 ms", &["without a space: 30ms"]),
+        ("from x in t select x.a x.b", &["put a comma between two columns"]),
+        ("from x in t select x.a count(x.b)", &["put a comma between two columns"]),
+        ("from x in t select x.a having count > 5", &["filter in another one"]),
+        ("from x in t select x.a order by x.a", &["--sort COLUMN"]),
+        ("from x in t select x.a limit 10", &["--top 10"]),
+        ("from x in t select p99(x.a)", &["QUANTILE(e.duration, 0.99)"]),
+        ("from x in t select x.a;", &["remove it"]),
+        ("from x in t where x.a = \u{201c}e\u{201d}", &["straight quotes"]),
+        ("from x in t select floor(x.a, )", &["expected an expression"]),
         ("", &["expected `From`"]),
         (
             "from y in q select y.host from x in t join s in q on s -> x q: from z in u select z.a",
@@ -130,6 +152,55 @@ fn faults_say_where_and_what_to_do() {
         }
         assert!(shown.lines().all(|line| line.chars().count() <= 120), "{shown}");
     }
+}
+
+/// Texts that are valid and hardly mean what was meant.
+#[test]
+fn doubtful_texts_have_hints() {
+    for (text, says) in [
+        ("from x in t where x.disk", "write x.disk Is Not Null"),
+        ("from x in t@end where x.status = \"ERROR\"", "write x.status = \"error\""),
+        ("from x in t where x.kind = \"SERVER\"", "write x.kind = \"server\""),
+        ("from x in t select max(x.duration)", "write x In t@end"),
+        ("from x in t@end where x.duration > 100", "a unit, such as 100ms"),
+        ("from x in t@end where 100 < x.busy", "a unit, such as 100ms"),
+    ] {
+        let program = Program::parse(text).unwrap_or_else(|faults| panic!("{text}\n{}", shown(&faults)));
+        assert!(shown(program.hints()).contains(says), "{text}\n{}", shown(program.hints()));
+    }
+    for text in [
+        "from x in t@end where x.duration > 100ms and x.status = \"error\" and x.kind = \"server\"",
+        "from x in t@end where x.duration / 1ms > 100 select max(x.duration)",
+        "from x in t, u@end where x.done = true and x.duration > 0",
+        "from x in t where x.status = 200 select x.http.duration",
+    ] {
+        let hints = Program::parse(text).unwrap().hints().to_vec();
+        // A field may have the name of what a start does not know.
+        let hints: Vec<_> = hints.into_iter().filter(|hint| !hint.message.contains("is the start")).collect();
+        assert_eq!(hints, [], "{text}");
+    }
+}
+
+/// Columns have the names that the query writes.
+#[test]
+fn columns_are_titled_as_written() {
+    let text = "From s In t@end GroupBy  FLOOR(s.time, 10s) Select FLOOR(s.time,   10s), max(s.duration / 1ms), \
+                COUNT(s.a > 5), COUNT DISTINCT s.b, count(distinct s.b), EXAMPLE(s.trace), s.time As t";
+    let text = text.replace(", s.time As t", "");
+    let plan = Program::parse(&text)
+        .unwrap_or_else(|faults| panic!("{}", shown(&faults)))
+        .plan(Rewrite::ALL)
+        .unwrap();
+    let table = astracer_queries::Output::new(&plan, astracer_queries::OutputOptions::default()).finish();
+    let titles = [
+        "FLOOR(s.time, 10s)",
+        "max(s.duration / 1ms)",
+        "COUNT(s.a > 5)",
+        "COUNT DISTINCT s.b",
+        "count(distinct s.b)",
+        "EXAMPLE(s.trace)",
+    ];
+    assert_eq!(table.columns, titles);
 }
 
 #[test]

@@ -262,7 +262,13 @@ fn random_queries_have_the_answers_of_the_model() {
             })
             .collect()
         } else {
-            answer(&query, &events, &before, &starts(&query, &events, |_| true))
+            let mut rows = answer(&query, &events, &before, &starts(&query, &events, |_| true));
+            // A count of nothing is 0, and other aggregates of nothing have no row.
+            let counts = query.folds.iter().all(|(function, _)| *function == "COUNT");
+            if rows.is_empty() && query.keys.is_empty() && counts {
+                rows.push(vec![Value::Int(0); query.folds.len()]);
+            }
+            rows
         };
         filled += usize::from(!expected.is_empty());
         let carry = random.one_of(&CARRIES);

@@ -148,3 +148,60 @@ fn nulls_text_and_impossible_operations() {
     assert_eq!(answer.impossible, 2);
     assert_eq!(answer.columns, ["e.k", "COUNT", "SUM(e.v)", "m"]);
 }
+
+/// By hand, over 1, 7 and 25.
+#[test]
+fn small_words_are_the_ones_often_asked_for() {
+    let traces = || -> Vec<Vec<Row>> {
+        [("b", 1_i64), ("a", 7), ("a", 25)].map(|(key, value)| vec![row(1.0, key, value)]).into()
+    };
+    let answer = |text: &str| table(&plan(text), OutputOptions::default(), &traces()).rows;
+    let text =
+        "From e In t Select COUNT(e.v > 5), COUNT(e.v), AVERAGE(e.v > 5), COUNT DISTINCT e.k, EXAMPLE(e.k)";
+    let [two, three] = [2, 3].map(Value::Int);
+    assert_eq!(answer(text), [[two.clone(), three, Value::Float(2.0 / 3.0), two, Value::from("a")]]);
+    let binned = answer("From e In t GroupBy BIN(e.v, 10) Select BIN(e.v, 10), COUNT(e.v > 5)");
+    assert_eq!(binned, [[Value::Int(0), Value::Int(1)], [Value::Int(20), Value::Int(1)]]);
+    let floors = answer("From e In t Where e.v > 5 Select FLOOR(e.v / 2), FLOOR(0 - e.v, 10), FLOOR(e.v, 0)");
+    let floor = |one: f64, two: i128| vec![Value::Float(one), Value::Int(two), Value::Null];
+    assert_eq!(floors, [floor(12.0, -30), floor(3.0, -10)]);
+    // A count of nothing is 0; no group of nothing has a row.
+    let none = vec![Value::Int(0); 2];
+    assert_eq!(answer("From e In t Where e.v > 99 Select COUNT, COUNT DISTINCT e.v"), [none]);
+    assert!(answer("From e In t Where e.v > 99 GroupBy e.k Select e.k, COUNT").is_empty());
+}
+
+/// The truth is the sorted list; between two values it is interpolated, as `inspect` does.
+#[test]
+fn quantiles_bear_infinities_and_huge_values() {
+    let quantile = |values: &[f64], share: f64| {
+        let traces: Vec<Vec<Row>> =
+            values.iter().map(|&value| vec![row(1.0, "a", Value::Float(value))]).collect();
+        let plan = plan(&format!("From e In t Select QUANTILE(e.v, {share})"));
+        match table(&plan, OutputOptions::default(), &traces).rows[0][0] {
+            Value::Float(found) => found,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    for (values, share, truth) in [
+        (&[40.0, 250.0][..], 0.99, 40.0 + 0.99 * 210.0),
+        (&[1.0, 2.0, 3.0, f64::INFINITY], 0.5, 2.5),
+        (&[1.0, 2.0, 3.0, 1e300], 0.5, 2.5),
+        (&[f64::NEG_INFINITY, 1.0, 2.0], 1.0, 2.0),
+    ] {
+        let found = quantile(values, share);
+        assert!((found - truth).abs() <= 0.011 * truth, "{found} for {truth}");
+    }
+    assert_eq!(quantile(&[1.0, 2.0, f64::INFINITY], 1.0), f64::INFINITY);
+    assert_eq!(quantile(&[f64::NEG_INFINITY, 2.0, 3.0], 0.0), f64::NEG_INFINITY);
+}
+
+#[test]
+fn different_values_are_counted_up_to_a_bound() {
+    let plan = plan("From e In t Select COUNT DISTINCT e.v");
+    let rows = |count: i64| (0..count).map(|value| row(1.0, "a", value % 10_001)).collect::<Vec<_>>();
+    for (count, counted, cut) in [(10_000, 10_000, 0), (10_001, 10_000, 1), (30_000, 10_000, 1)] {
+        let answer = table(&plan, OutputOptions::default(), &[rows(count)]);
+        assert_eq!((answer.rows, answer.cut_counts), (vec![vec![Value::Int(counted)]], cut));
+    }
+}

@@ -2,7 +2,7 @@
 
 use astracer_ask::Answer;
 use astracer_causality::shifts::SpanClock;
-use astracer_queries::Value;
+use astracer_queries::{Fault, Value};
 use serde::{Serialize, Serializer};
 
 use crate::load::ProblemCount;
@@ -20,6 +20,10 @@ pub(super) struct Json<'a> {
     traces: u64,
     unweighted_traces: u64,
     incomplete_rows: u64,
+    /// COUNT DISTINCTs that reached the most that is counted.
+    cut_counts: u64,
+    /// Parts of the query that hardly mean what was meant.
+    hints: Vec<String>,
     /// The clocks that were found to be off, by how much, and within which error.
     clocks: Vec<Clock<'a>>,
     problems: Vec<&'a ProblemCount>,
@@ -46,13 +50,18 @@ impl Serialize for Cell<'_> {
             },
             Value::Float(number) if number.is_finite() => serializer.serialize_f64(*number),
             // JSON has no infinite numbers.
-            Value::Float(number) => serializer.collect_str(number),
+            Value::Float(_) => serializer.serialize_unit(),
             Value::Text(text) => serializer.serialize_str(text),
         }
     }
 }
 
-pub(super) fn json<'a>(answer: &'a Answer, input: &'a [ProblemCount], found: &'a [ProblemCount]) -> Json<'a> {
+pub(super) fn json<'a>(
+    answer: &'a Answer,
+    input: &'a [ProblemCount],
+    found: &'a [ProblemCount],
+    hints: &[Fault],
+) -> Json<'a> {
     let table = &answer.table;
     Json {
         columns: &table.columns,
@@ -61,6 +70,8 @@ pub(super) fn json<'a>(answer: &'a Answer, input: &'a [ProblemCount], found: &'a
         traces: table.traces,
         unweighted_traces: answer.unweighted_traces,
         incomplete_rows: table.incomplete_rows,
+        cut_counts: table.cut_counts,
+        hints: hints.iter().map(ToString::to_string).collect(),
         clocks: off(answer).map(Clock::of).collect(),
         problems: input.iter().chain(found).collect(),
     }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use astracer_ask::Answer;
-use astracer_queries::{Plan, Value};
+use astracer_queries::{Fault, Plan, Value};
 
 use crate::failure::Failure;
 use crate::load::{Input, ProblemCount};
@@ -41,6 +41,7 @@ pub(super) fn screen(
     input: &Input,
     shown: &Shown,
     is_sampled: bool,
+    hints: &[Fault],
 ) -> String {
     let table = &answer.table;
     let aggregates: Vec<bool> = plan.aggregates().collect();
@@ -81,6 +82,13 @@ pub(super) fn screen(
         weights(answer, errors, &mut text);
     } else if is_sampled && aggregates.contains(&true) {
         text.push_str("the recording is a sample; --weights estimates the counts and sums of all traces\n");
+    }
+    if table.cut_counts > 0 {
+        let cells = output::plural(table.cut_counts, "number");
+        let _ = writeln!(text, "COUNT DISTINCT counts up to 10,000; it reached this in {cells}");
+    }
+    for hint in hints {
+        let _ = writeln!(text, "hint: {hint}");
     }
     text.push_str(&super::answer::clocks(answer));
     for problem in problems {

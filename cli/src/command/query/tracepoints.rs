@@ -15,7 +15,6 @@ use astracer_tuner::Stop;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::load::{self, Causal, ProblemCount};
 use crate::output;
 use crate::source::{LogReading, Source};
@@ -153,12 +152,13 @@ fn add(fields: &mut Fields, attributes: &[Attribute<'_>]) {
     }
 }
 
+/// The list of tracepoints as it is printed.
 pub(super) fn run(
     source: &Source,
     pattern: &str,
     (top, as_json, logs): (usize, bool, Option<&LogReading>),
     stop: Stop<'_>,
-) -> Result<(), Failure> {
+) -> Result<String, Failure> {
     let found = RefCell::new(Found::default());
     let watch = |span: &Span<'_>, name: &str, format: Option<Format>| {
         found.borrow_mut().span(pattern, span, name, format);
@@ -180,7 +180,6 @@ pub(super) fn run(
         }),
     }
     .ok_or(Failure::Interrupted)?;
-    interrupt::answer_at_once(stop)?;
     let Found { mut names, resource } = found.into_inner();
     let mut tracepoints: Vec<Tracepoint> = std::mem::take(&mut counts)
         .into_iter()
@@ -196,7 +195,7 @@ pub(super) fn run(
     let resource: Vec<Field> = resource.into_values().collect();
     if as_json {
         let problems = input.problems();
-        return output::print_json(&Listing { tracepoints, resource, problems });
+        return output::json(&Listing { tracepoints, resource, problems });
     }
     let mut text = input.heading();
     text.push('\n');
@@ -227,7 +226,7 @@ pub(super) fn run(
         resource.iter().for_each(|field| show_field(field, &mut text));
     }
     text.push_str(&input.footing());
-    output::report(&text)
+    Ok(output::prose(&text))
 }
 
 /// The points and hosts of each tracepoint, with each span once.
@@ -294,7 +293,7 @@ fn of_calls(collected: &Collected, pattern: &str, counts: &mut Counts) {
 }
 
 fn show(tracepoint: &Tracepoint, text: &mut String) {
-    let hosts = tracepoint.hosts.iter().take(HOSTS_SHOWN).map(|host| output::escaped(host).into_owned());
+    let hosts = tracepoint.hosts.iter().take(HOSTS_SHOWN).map(|host| output::escaped(host));
     let hosts = hosts.collect::<Vec<_>>().join(", ");
     let hosts = if hosts.is_empty() { "unknown hosts".to_owned() } else { hosts };
     let more = match tracepoint.hosts.len().saturating_sub(HOSTS_SHOWN) {
