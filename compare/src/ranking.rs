@@ -11,8 +11,8 @@ use super::welch::{Test, Tested};
 
 /// The level of all tests together. Rows within it come first.
 pub const LEVEL: f64 = 0.05;
-/// The level at which differences are called significant. At [`LEVEL`], a comparison for each change
-/// of a program would raise a false alarm once in twenty.
+/// The level at which differences are called significant. At [`LEVEL`], comparing each change of a
+/// program would raise a false alarm once in twenty times.
 pub const SURE: f64 = 0.01;
 
 /// A variable with at least one significant feature.
