@@ -32,6 +32,8 @@ pub(crate) enum Operation {
     /// Joins each row with each row of a bag: its columns go to slots, and the aggregates of a
     /// grouped bag to partials from `partial` on.
     Unpack { bag: u8, slots: Vec<u8>, partial: u8 },
+    /// Drops each row for which a row of a bag, put into these slots, fulfils the condition.
+    Without { bag: u8, slots: Vec<u8>, condition: Expression },
     /// Puts the value of an expression into a slot.
     Let { slot: u8, expression: Expression },
     /// Keeps the rows for which an expression is true.

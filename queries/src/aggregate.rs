@@ -61,6 +61,11 @@ impl Function {
         matches!(self, Function::Count | Function::Sum)
     }
 
+    /// Whether the result depends on the weights of its rows.
+    pub(crate) fn is_weighted(self) -> bool {
+        !matches!(self, Function::Min | Function::Max | Function::Distinct)
+    }
+
     pub(crate) fn start(self) -> State {
         match self {
             Function::Count => State::Count(Sum::default()),

@@ -80,6 +80,12 @@ fn encode_advice(advice: &Advice, out: &mut Writer) {
                 encode_slots(slots, out);
                 out.byte(*partial);
             }
+            Operation::Without { bag, slots, condition } => {
+                out.byte(6);
+                out.byte(*bag);
+                encode_slots(slots, out);
+                encode_expression(condition, out);
+            }
             Operation::Let { slot, expression } => {
                 out.byte(2);
                 out.byte(*slot);
@@ -214,6 +220,11 @@ fn read_advice(from: &mut Reader<'_>) -> Option<Advice> {
                 keep: read_keep(from)?,
                 slots: read_slots(from)?,
                 folds: read_folds(from)?,
+            },
+            6 => Operation::Without {
+                bag: from.byte()?,
+                slots: read_slots(from)?,
+                condition: read_expression(from)?,
             },
             5 => Operation::Emit { slots: read_slots(from)?, folds: read_folds(from)? },
             _ => return None,

@@ -30,6 +30,8 @@ pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) source: From,
     pub(crate) choice: Choice,
+    /// Whether rows are kept only if there is none, or it joins to such a variable.
+    pub(crate) absent: bool,
     /// The variable that it happens before; 0 for that of `From`.
     pub(crate) later: usize,
 }
@@ -85,8 +87,14 @@ pub(crate) fn check(
     let mut queries = Vec::new();
     for (index, query) in written.iter().enumerate() {
         let last = index + 1 == written.len();
-        let mut check =
-            Check { labels: &labels, later: &written[index + 1..], queries: &queries, definitions, source };
+        let mut check = Check {
+            labels: &labels,
+            later: &written[index + 1..],
+            queries: &queries,
+            definitions,
+            clause: "",
+            source,
+        };
         let query_checked = check.query(query, last);
         queries.push(query_checked);
         if let Some(label) = &query.label
@@ -104,6 +112,8 @@ struct Check<'c, 't> {
     later: &'c [syntax::Query],
     queries: &'c [Query],
     definitions: &'c Definitions,
+    /// The clause that is being checked.
+    clause: &'static str,
     source: &'c mut Source<'t>,
 }
 
@@ -182,7 +192,13 @@ impl Check<'_, '_> {
             _ => 0,
         };
         let source = self.from(join, join.order.is_some());
-        variables.push(Variable { name: name.text.clone(), source, choice: join.choice, later });
+        if let (true, From::Query(_)) = (join.absent, &source) {
+            let help = "name a tracepoint: Join Without x In t On x -> r".to_owned();
+            let message = format!("`{}` is a query's answer, and `Without` needs events", cut(&name.text));
+            self.source.fault(name.span.clone(), message, Some(help));
+        }
+        let absent = join.absent || join.order.is_some() && variables.get(later).is_some_and(|of| of.absent);
+        variables.push(Variable { name: name.text.clone(), source, choice: join.choice, absent, later });
     }
 
     /// The variable that a join's variable happens before.
@@ -268,7 +284,8 @@ impl Check<'_, '_> {
     }
 
     /// An expression without aggregates.
-    fn plain(&mut self, expr: &Expr, query: &Query, clause: &str) -> Option<Term<Column>> {
+    fn plain(&mut self, expr: &Expr, query: &Query, clause: &'static str) -> Option<Term<Column>> {
+        self.clause = clause;
         if expr.has_fold() {
             let help = match clause {
                 "Where" => "name the query, join it in another one, and filter there",
@@ -445,6 +462,12 @@ impl Check<'_, '_> {
             return None;
         };
         let variable = &query.variables[index];
+        if variable.absent && self.clause != "Where" {
+            let message = format!("`{}` is joined by `Without`, so there is none in a row", cut(first));
+            let help = "use its columns in Where alone, as conditions of what there is not".to_owned();
+            self.source.fault(span.clone(), message, Some(help));
+            return None;
+        }
         let part = match &variable.source {
             From::Tracepoints(_) => self.field(first, rest, span, query),
             From::Query(inner) => self.exported(first, rest, span, *inner),
@@ -493,7 +516,11 @@ impl Check<'_, '_> {
                 self.source.fault(span.clone(), message, Some(help));
                 return None;
             }
-            return self.column(rest, span, query).map(|column| Part::Inner(Box::new(column)));
+            // From outside, a query has only what its rows have.
+            let clause = std::mem::replace(&mut self.clause, "Select");
+            let column = self.column(rest, span, query);
+            self.clause = clause;
+            return column.map(|column| Part::Inner(Box::new(column)));
         };
         let name = rest.join(".");
         let found = items.iter().position(|item| item.name == name || item.written == name);

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::advice::{Advice, Fold, Input, Keep, Operation, SLOTS};
-use crate::expression::Term;
+use crate::expression::{Binary, STEPS, Term};
 use crate::fault::{Fault, Source};
 use crate::plan::Plan;
 use crate::point::Variable;
 use crate::program::Program;
 use crate::tree::{Atom, Folds, Groups, Of, Rewrite, Tree, tree};
+use crate::value::Value;
 
 impl Program {
     /// Compiles the program's last query, with those that it joins.
@@ -55,6 +56,7 @@ impl Tree {
         while let Some(node) = nodes.pop() {
             let node = &self.nodes[node];
             node.filters.iter().for_each(&mut add);
+            node.absent.iter().flatten().for_each(&mut add);
             let inner = |child: &&usize| self.nodes[**child].answer.is_none();
             nodes.extend(node.children.iter().filter(inner));
         }
@@ -122,6 +124,7 @@ impl Compiler<'_> {
             });
         };
         node.filters.iter().for_each(&mut need);
+        node.children.iter().flat_map(|&child| &tree.nodes[child].absent).flatten().for_each(&mut need);
         task.groups.keys.iter().for_each(&mut need);
         for ((_, of), begun) in task.groups.folds.iter().zip(&begins) {
             if begun.is_none() {
@@ -151,13 +154,27 @@ impl Compiler<'_> {
 
         let mut partials = 0;
         let mut firsts = BTreeMap::new();
-        for &child in &node.children {
+        // Absences are tested on rows that have all that is there.
+        let is_there = |&child: &usize| tree.nodes[child].absent.is_none();
+        let (there, absent): (Vec<_>, Vec<_>) = node.children.iter().copied().partition(is_there);
+        for child in there {
             let folds = begun.remove(&child).unwrap_or_default();
             firsts.insert(child, partials);
             let partial = u8::try_from(partials).map_err(|_| "the query has too many aggregates")?;
             let unpacked = self.child(child, &needed, folds, &task, &mut slots, mentioned)?;
             partials += unpacked.1;
             operations.push(Operation::Unpack { bag: bag(child), slots: unpacked.0, partial });
+        }
+        for child in absent {
+            let (unpacked, _) = self.child(child, &needed, Vec::new(), &task, &mut slots, mentioned)?;
+            let all = Term::Literal(Value::Bool(true));
+            let conditions = tree.nodes[child].absent.iter().flatten().cloned();
+            let both = |one, other| Term::Binary(Binary::And, Box::new(one), Box::new(other));
+            let condition = conditions.reduce(both).unwrap_or(all).compile(&|atom| slots.slot(atom));
+            if condition.steps().len() > STEPS {
+                return Err("the conditions of a `Without` have too many operands and operators");
+            }
+            operations.push(Operation::Without { bag: bag(child), slots: unpacked, condition });
         }
         operations.extend(joined.into_iter().map(|filter| slots.filter(filter)));
 

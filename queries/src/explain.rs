@@ -42,6 +42,11 @@ impl fmt::Display for Line<'_> {
                 }
                 Ok(())
             }
+            Operation::Without { bag, slots, condition } => {
+                let slots: Vec<String> = slots.iter().map(|&slot| name(advice, slot)).collect();
+                write!(f, "WITHOUT bag {bag}: {}", slots.join(", "))?;
+                write!(f, " where {}", Infix(advice, condition))
+            }
             Operation::Let { slot, expression } => {
                 write!(f, "LET     {} = {}", name(advice, *slot), Infix(advice, expression))
             }

@@ -180,6 +180,7 @@ impl Output {
         let limit = self.options.limits.groups;
         if self.options.weights && !self.listing {
             let group = self.trace.group(&values, long, limit, Trace::default);
+            group.count = group.count.saturating_add(count);
             let states = match group.parts.iter_mut().find(|(known, _)| *known == weight) {
                 Some((_, states)) => states,
                 None => {
@@ -261,6 +262,9 @@ impl Output {
         } else {
             self.aggregate(&mut table);
         }
+        if table.seen.iter().all(Option::is_none) {
+            table.seen.clear();
+        }
         table.sort();
         table
     }
@@ -298,20 +302,23 @@ impl Output {
         for (key, group, known) in groups.chain(rest).chain(nothing) {
             let mut row = Vec::new();
             let mut errors = Vec::new();
+            let is_unknown = self.options.weights && !group.weighted && group.count > 0;
             for &position in &self.positions {
                 let fold = position.wrapping_sub(self.keys);
                 let value = match (key.get(position), self.functions.get(fold), group.states.get(fold)) {
                     (Some(value), ..) => value.clone(),
+                    (None, Some(function), Some(_)) if is_unknown && function.is_weighted() => Value::Null,
                     (None, Some(function), Some(state)) => state.finish(*function),
                     _ => Value::Null,
                 };
                 table.cut_counts += u64::from(group.states.get(fold).is_some_and(State::is_cut));
                 let estimate = self.functions.get(fold).is_some_and(|function| function.is_estimate());
                 let variance = group.variances.get(fold).map_or(0.0, FloatSum::total);
-                errors.push((estimate && known).then(|| variance.max(0.0).sqrt()));
+                errors.push((estimate && known && !is_unknown).then(|| variance.max(0.0).sqrt()));
                 row.push(value);
             }
             table.rows.push(row);
+            table.seen.push(is_unknown.then(|| clamp(group.count)));
             if let Some(all) = &mut table.errors {
                 all.push(errors);
             }
@@ -417,6 +424,8 @@ impl<G: Absorb> Bounded<G> {
 #[derive(Debug)]
 struct Total {
     count: i128,
+    /// With weights: whether a row has one.
+    weighted: bool,
     states: Vec<State>,
     /// The variance of each aggregate, with weights.
     variances: Vec<FloatSum>,
@@ -424,7 +433,7 @@ struct Total {
 
 impl Total {
     fn new(states: Vec<State>) -> Total {
-        Total { count: 0, states, variances: Vec::new() }
+        Total { count: 0, weighted: false, states, variances: Vec::new() }
     }
 
     /// Adds a trace's rows, and the estimated variance of their weighted sum. Rows of one trace
@@ -432,7 +441,9 @@ impl Total {
     /// unbiased estimate is the sum of (v w - max(v, w)) x y over pairs of them.
     fn add(&mut self, trace: &Trace) {
         self.variances.resize_with(self.states.len(), FloatSum::default);
+        self.count = self.count.saturating_add(trace.count);
         for (weight, states) in &trace.parts {
+            self.weighted |= *weight > 0.0;
             for (state, more) in self.states.iter_mut().zip(states) {
                 state.merge_weighted(more, *weight);
             }
@@ -451,6 +462,7 @@ impl Total {
 impl Absorb for Total {
     fn absorb(&mut self, other: Total) {
         self.count = self.count.saturating_add(other.count);
+        self.weighted |= other.weighted;
         for (state, more) in self.states.iter_mut().zip(&other.states) {
             state.merge(more, 1);
         }
@@ -466,11 +478,13 @@ impl Absorb for Total {
 /// A group's rows of one trace, by their weight.
 #[derive(Debug, Default)]
 struct Trace {
+    count: i128,
     parts: Vec<(f64, Vec<State>)>,
 }
 
 impl Absorb for Trace {
     fn absorb(&mut self, other: Trace) {
+        self.count = self.count.saturating_add(other.count);
         for (weight, states) in other.parts {
             match self.parts.iter_mut().find(|(known, _)| *known == weight) {
                 Some((_, known)) => {
@@ -492,6 +506,9 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
     /// With weights: the standard error of each COUNT and SUM.
     pub errors: Option<Vec<Vec<Option<f64>>>>,
+    /// With weights: for each row the number of rows seen, if none of them has a weight because
+    /// all were kept late. Its estimates are null. Else empty.
+    pub seen: Vec<Option<u64>>,
     /// Whether a column is an AVERAGE: with weights a ratio of two estimates, not unbiased.
     pub ratios: Vec<bool>,
     /// Rows of a listing beyond its bounds.
@@ -526,6 +543,9 @@ impl Table {
             self.rows.iter().enumerate().map(|(index, row)| (text(row), index)).collect();
         order.sort();
         self.rows = order.iter().map(|(_, index)| std::mem::take(&mut self.rows[*index])).collect();
+        if !self.seen.is_empty() {
+            self.seen = order.iter().map(|(_, index)| self.seen[*index]).collect();
+        }
         if let Some(errors) = &mut self.errors {
             *errors = order.iter().map(|(_, index)| std::mem::take(&mut errors[*index])).collect();
         }

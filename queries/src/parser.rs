@@ -227,6 +227,7 @@ impl Parser<'_, '_> {
                 variable: Name { text: String::new(), span: 0..0 },
                 source: Vec::new(),
                 choice: Choice::All,
+                absent: false,
                 order: None,
             }),
             joins: Vec::new(),
@@ -323,7 +324,7 @@ impl Parser<'_, '_> {
             self.source.fault(span, "`From` takes every event", Some(help.to_owned()));
             return None;
         }
-        Some(Join { variable, source: self.tracepoints()?, choice: Choice::All, order: None })
+        Some(Join { variable, source: self.tracepoints()?, choice: Choice::All, absent: false, order: None })
     }
 
     fn is_choice(&self) -> bool {
@@ -331,6 +332,8 @@ impl Parser<'_, '_> {
     }
 
     fn join(&mut self) -> Option<Join> {
+        // A variable may have the name, too.
+        let absent = !self.is_word(1, "in") && self.take_word("without");
         let variable = self.name("a variable")?;
         let example = "Join b In disk.open On b -> a";
         self.expect_word("In", &format!("write a variable and its tracepoint: {example}"))?;
@@ -340,7 +343,12 @@ impl Parser<'_, '_> {
         let earlier = self.name("the variable of this join")?;
         self.expect_mark("->", &format!("write the earlier variable first: {example}"))?;
         let later = self.name("a variable that the query already has")?;
-        Some(Join { variable, source, choice, order: Some((earlier, later)) })
+        if absent && choice != Choice::All {
+            let help = "name the tracepoint alone: Join Without x In t On x -> r".to_owned();
+            let message = format!("`{}` has no event, so there is none to choose", cut(&variable.text));
+            self.source.fault(variable.span.clone(), message, Some(help));
+        }
+        Some(Join { variable, source, choice, absent, order: Some((earlier, later)) })
     }
 
     fn choice(&mut self) -> Option<(Choice, Vec<Written>)> {

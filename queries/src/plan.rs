@@ -148,6 +148,14 @@ impl Plan {
                         *partial.ok_or("UNPACK has no slot for an aggregate")? = true;
                     }
                 }
+                Operation::Without { bag, slots, condition } => {
+                    let shape = self.shapes.get(bag).ok_or("WITHOUT names a bag without a PACK")?;
+                    if shape.unpacked() != slots.len() || shape.partials() > 0 {
+                        return Err("WITHOUT and PACK differ in their columns");
+                    }
+                    slots.iter().try_for_each(|&slot| known.set(slot))?;
+                    known.reads(condition)?;
+                }
                 Operation::Let { slot, expression } => {
                     known.reads(expression)?;
                     known.set(*slot)?;

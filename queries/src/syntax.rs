@@ -32,6 +32,8 @@ pub(crate) struct Join {
     pub(crate) variable: Name,
     pub(crate) source: Vec<Written>,
     pub(crate) choice: Choice,
+    /// Whether `Without` says that there is none.
+    pub(crate) absent: bool,
     /// The two sides of `On`; `From` has none.
     pub(crate) order: Option<(Name, Name)>,
 }

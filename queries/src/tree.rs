@@ -64,6 +64,9 @@ pub(crate) struct Node {
     pub(crate) parent: Option<usize>,
     pub(crate) children: Vec<usize>,
     pub(crate) filters: Vec<Term<Atom>>,
+    /// `Some` if rows must not be there, with the conditions that involve others, too. One row for
+    /// which all hold drops the parent's row.
+    pub(crate) absent: Option<Vec<Term<Atom>>>,
     /// The groups and aggregates of a node whose rows are an aggregated query's answer.
     pub(crate) answer: Option<Groups>,
 }
@@ -149,12 +152,28 @@ impl Tree {
         any && all
     }
 
+    /// The node of `Without` that a condition involves, if any; an error if it involves two.
+    fn absent_in(&self, term: &Term<Atom>) -> Option<Result<usize, &'static str>> {
+        let mut found: Vec<usize> = Vec::new();
+        term.columns(&mut |atom| {
+            let mut above = std::iter::successors(Some(atom.node), |&node| self.nodes[node].parent);
+            found.extend(above.find(|&node| self.nodes[node].absent.is_some()));
+        });
+        found.dedup();
+        match *found {
+            [] => None,
+            [one] => Some(Ok(one)),
+            _ => Some(Err("a condition involves two variables of `Without`; write one condition for each")),
+        }
+    }
+
     /// The child through whose rows a condition or an aggregate may move: one that neither chooses
     /// events, which happens before conditions, nor is an answer.
     pub(crate) fn transparent(&self, node: usize, term: &Term<Atom>) -> Option<usize> {
         self.nodes[node].children.iter().copied().find(|&child| {
             let below = &self.nodes[child];
-            below.keep == Keep::All && below.answer.is_none() && self.is_from(term, child)
+            let is_plain = below.keep == Keep::All && below.answer.is_none() && below.absent.is_none();
+            is_plain && self.is_from(term, child)
         })
     }
 }
@@ -186,6 +205,7 @@ impl Grow<'_> {
             parent,
             children: Vec::new(),
             filters: Vec::new(),
+            absent: None,
             answer: None,
         });
         if let Some(parent) = parent {
@@ -217,7 +237,12 @@ impl Grow<'_> {
             };
             bindings.push(match &variable.source {
                 From::Tracepoints(tracepoints) => {
-                    Binding::Node(self.node(label, tracepoints, keep, parent)?)
+                    let node = self.node(label, tracepoints, keep, parent)?;
+                    let is_below = query.variables.get(variable.later).is_some_and(|later| later.absent);
+                    if variable.absent && !(index > 0 && is_below) {
+                        self.tree.nodes[node].absent = Some(Vec::new());
+                    }
+                    Binding::Node(node)
                 }
                 From::Query(inner) => {
                     let query = self.queries.get(*inner).ok_or("a query is missing")?;
@@ -232,6 +257,20 @@ impl Grow<'_> {
         for filter in &query.filters {
             let filter = resolve(filter, &bindings).ok_or(TOO_LONG)?;
             let mut node = top;
+            if let Some(absent) = self.tree.absent_in(&filter) {
+                let absent = absent?;
+                let parent = self.tree.nodes[absent].parent.unwrap_or(top);
+                if self.tree.is_from(&filter, absent) {
+                    node = absent;
+                } else if self.tree.is_from(&filter, parent) {
+                    self.tree.nodes[absent].absent.get_or_insert_default().push(filter);
+                    continue;
+                } else {
+                    return Err(
+                        "a condition on what `Without` joins names a variable that is known later only",
+                    );
+                }
+            }
             if self.rewrite.filters {
                 while let Some(child) = self.tree.transparent(node, &filter) {
                     node = child;

@@ -121,6 +121,23 @@ impl Plan {
                     incomplete |= joined.len() < rows.len().saturating_mul(unpacked.len());
                     rows = joined;
                 }
+                Operation::Without { bag: number, slots, condition } => {
+                    if !joins && !bag.is_marked() {
+                        output.lose(point.tracepoint());
+                    }
+                    joins = true;
+                    let unpacked = unpack(bag, *number, self.shapes.get(number)?);
+                    let mut stack = std::mem::take(&mut output.stack);
+                    rows.retain_mut(|row| {
+                        !unpacked.iter().any(|packed| {
+                            for (&slot, value) in slots.iter().zip(&packed.values) {
+                                set(&mut row.values, slot, value.clone());
+                            }
+                            condition.holds(&row.values, &mut stack, output.impossible())
+                        })
+                    });
+                    output.stack = stack;
+                }
                 Operation::Let { slot, expression } => {
                     for row in &mut rows {
                         let mut stack = std::mem::take(&mut output.stack);

@@ -46,7 +46,7 @@ fn an_answer_has_the_promised_keys() {
     let answer = json(&["query", &path, "-q", text]);
     let keys: Vec<&str> = answer.as_object().unwrap().keys().map(String::as_str).collect();
     let expected =
-        "clocks columns cut_counts errors hints incomplete_rows problems rows traces unweighted_traces";
+        "clocks columns cut_counts errors hints incomplete_rows problems rows seen traces unweighted_traces";
     assert_eq!(keys.join(" "), expected);
     assert_eq!(answer["columns"].to_string(), r#"["dn.host","COUNT"]"#);
     assert_eq!(answer["rows"].to_string(), r#"[["dn1",423],["dn2",449],["dn3",391]]"#);

@@ -67,6 +67,15 @@ fn the_language_has_many_spellings() {
     );
     accept("From e In t@END Select QUANTILE(e.duration / 1ms, 0.99), COUNT(*), AVG(e.x), COUNT(e.y), -e.z Is Null As n".replace(", -e.z Is Null As n", "").as_str());
     accept("From select In t Select select.host");
+    accept("From x In t Join without In u On without -> x Select without.a");
+    let plan = accept("From x In t Join Without y In u On y -> x Where y.a = x.a And y.ok Select x.b");
+    assert!(plan.contains("WITHOUT bag 0: y.a where y.a = x.a") && plan.contains("FILTER  y.ok"), "{plan}");
+    let faults =
+        Program::parse("From x In t Join y In u On y -> x Join Without z In v On z -> y Where z.a = x.a")
+            .unwrap()
+            .plan(Rewrite::ALL)
+            .unwrap_err();
+    assert!(shown(&faults).contains("known later only"), "{}", shown(&faults));
     accept(
         "Q: From d In t GroupBy d.host Select d.host, SUM(d.delta) As total, COUNT\nFrom e In u Join s In Q On s -> e Select s.d.host, s.total, s.SUM(d.delta), s.COUNT",
     );
@@ -140,6 +149,19 @@ fn faults_say_where_and_what_to_do() {
         ("from x in t select x.a;", &["remove it"]),
         ("from x in t where x.a = \u{201c}e\u{201d}", &["straight quotes"]),
         ("from x in t select floor(x.a, )", &["expected an expression"]),
+        (
+            "from x in t join without y in u on y -> x select y.a",
+            &["there is none in a row", "in Where alone"],
+        ),
+        (
+            "from x in t join without y in first(u) on y -> x",
+            &["none to choose", "name the tracepoint alone"],
+        ),
+        ("q: from z in u from x in t join without y in q on y -> x", &["needs events"]),
+        (
+            "from x in t join without y in u on y -> x join z in v on z -> y select z.a",
+            &["`z` is joined by `Without`"],
+        ),
         ("", &["expected `From`"]),
         (
             "from y in q select y.host from x in t join s in q on s -> x q: from z in u select z.a",

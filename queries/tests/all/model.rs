@@ -23,8 +23,20 @@ struct Query {
     /// The field `v` of a variable, below a number or equal to that of another variable.
     filters: Vec<(usize, Result<i64, usize>)>,
     keys: Vec<usize>,
+    /// Whether the last variable is one of `Without`.
+    absent: bool,
     /// Functions over a variable's `v`; without any, the keys are listed.
     folds: Vec<(&'static str, usize)>,
+}
+
+impl Query {
+    fn is_absent(&self, variable: usize) -> bool {
+        self.absent && variable + 1 == self.variables.len()
+    }
+
+    fn is_of_absent(&self, (of, bound): &(usize, Result<i64, usize>)) -> bool {
+        self.is_absent(*of) || bound.is_err_and(|other| self.is_absent(other))
+    }
 }
 
 fn query(random: &mut SplitMix) -> Query {
@@ -35,16 +47,27 @@ fn query(random: &mut SplitMix) -> Query {
         variables.push(Variable { points, choice, later: random.index(index.max(1)) });
     }
     let count = variables.len();
+    let absent = count > 1 && random.one_in(3);
+    if absent {
+        variables[count - 1].choice = None;
+    }
+    // The condition of an absence may involve the variable that it joins to.
+    let later = variables[count - 1].later;
     let filters = (0..random.index(3)).map(|_| {
         let of = random.index(count);
-        (of, if random.one_in(2) { Ok(random.below(6) as i64) } else { Err(random.index(count)) })
+        let other = if absent && of == count - 1 { later } else { random.index(count) };
+        let other = if absent && other == count - 1 && of != later { later } else { other };
+        (of, if random.one_in(2) { Ok(random.below(6) as i64) } else { Err(other) })
     });
     let filters = filters.collect();
+    // Only its conditions may name what is not there.
+    let count = count - usize::from(absent);
     let folds = if random.one_in(3) { 0 } else { 1 + random.index(3) };
     let functions = ["COUNT", "SUM", "MIN", "MAX", "AVERAGE"];
     Query {
         variables,
         filters,
+        absent,
         keys: (0..random.index(3).max(usize::from(folds == 0))).map(|_| random.index(count)).collect(),
         folds: (0..folds).map(|_| (random.one_of(&functions), random.index(count))).collect(),
     }
@@ -61,7 +84,11 @@ fn text(query: &Query, label: bool) -> String {
         };
         match index {
             0 => write!(text, "From x0 In {source}").unwrap(),
-            _ => write!(text, "\nJoin x{index} In {source} On x{index} -> x{}", variable.later).unwrap(),
+            _ => {
+                let without = if query.is_absent(index) { "Without " } else { "" };
+                let later = variable.later;
+                write!(text, "\nJoin {without}x{index} In {source} On x{index} -> x{later}").unwrap();
+            }
         }
     }
     for (of, bound) in &query.filters {
@@ -146,6 +173,23 @@ fn rows(
         if joined.later != variable || index == variable {
             continue;
         }
+        if query.is_absent(index) {
+            let is_there = (0..events.len()).any(|event| {
+                let is_one = before[at][event] && joined.points.contains(&&*events[event].tracepoint);
+                let mut row = vec![None; query.variables.len()];
+                (row[variable], row[index]) = (Some(at), Some(event));
+                is_one
+                    && query
+                        .filters
+                        .iter()
+                        .filter(|filter| query.is_of_absent(filter))
+                        .all(|f| holds(f, &row, events))
+            });
+            if is_there {
+                return Vec::new();
+            }
+            continue;
+        }
         let candidates: Vec<usize> = (0..events.len())
             .filter(|&event| before[at][event] && joined.points.contains(&&*events[event].tracepoint))
             .collect();
@@ -174,6 +218,15 @@ fn number(value: &Value) -> Option<i128> {
     }
 }
 
+/// Whether a row fulfils a condition.
+fn holds((of, bound): &(usize, Result<i64, usize>), row: &[Option<usize>], events: &[Event]) -> bool {
+    let value = |of: usize| row[of].and_then(|event| number(&events[event].fields["v"]));
+    match bound {
+        Ok(bound) => value(*of).is_some_and(|left| left < i128::from(*bound)),
+        Err(other) => value(*of).is_some() && value(*of) == value(*other),
+    }
+}
+
 /// The answer over the rows that begin at these events of the query's first variable.
 fn answer(query: &Query, events: &[Event], before: &[Vec<bool>], starts: &[usize]) -> Vec<Vec<Value>> {
     let all = starts.iter().flat_map(|&start| rows(query, events, before, 0, start));
@@ -183,14 +236,8 @@ fn answer(query: &Query, events: &[Event], before: &[Vec<bool>], starts: &[usize
     let mut groups: BTreeMap<Vec<Value>, Vec<Vec<Option<usize>>>> = BTreeMap::new();
     let mut listed = Vec::new();
     for row in all {
-        let kept = query.filters.iter().all(|(of, bound)| {
-            let left = number(&value(&row, *of));
-            match bound {
-                Ok(bound) => left.is_some_and(|left| left < i128::from(*bound)),
-                Err(other) => left.is_some() && left == number(&value(&row, *other)),
-            }
-        });
-        if kept {
+        let mut filters = query.filters.iter().filter(|filter| !query.is_of_absent(filter));
+        if filters.all(|filter| holds(filter, &row, events)) {
             let key: Vec<Value> = query.keys.iter().map(|&of| value(&row, of)).collect();
             listed.push(key.clone());
             groups.entry(key).or_default().push(row);

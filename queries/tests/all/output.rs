@@ -205,3 +205,18 @@ fn different_values_are_counted_up_to_a_bound() {
         assert_eq!((answer.rows, answer.cut_counts), (vec![vec![Value::Int(counted)]], cut));
     }
 }
+
+/// Traces kept late have weight 0: how many there were is unknown, and not 0.
+#[test]
+fn groups_without_weights_say_what_was_seen() {
+    let plan = plan("From e In t GroupBy e.k Select e.k, COUNT, MAX(e.v)");
+    let options = OutputOptions { weights: true, ..OutputOptions::default() };
+    let late = |value: i64| vec![row(0.0, "late", value), row(0.0, "late", value + 1)];
+    let answer = table(&plan, options, &[late(1), late(5), vec![row(2.0, "known", 3_i64)]]);
+    let known = [Value::from("known"), Value::Float(2.0), Value::Int(3)];
+    assert_eq!(answer.rows, [known, [Value::from("late"), Value::Null, Value::Int(6)]]);
+    assert_eq!(answer.seen, [None, Some(4)]);
+    assert_eq!(answer.errors.map(|errors| errors[1].clone()), Some(vec![None, None, None]));
+    let answer = table(&plan, OutputOptions::default(), &[late(1)]);
+    assert_eq!((answer.rows[0][1].clone(), answer.seen), (Value::Int(2), Vec::new()));
+}

@@ -17,6 +17,8 @@ pub(super) struct Json<'a> {
     columns: &'a [String],
     rows: Vec<Vec<Cell<'a>>>,
     errors: Option<&'a [Vec<Option<f64>>]>,
+    /// With weights: rows seen of each group of which none has a weight.
+    seen: &'a [Option<u64>],
     traces: u64,
     unweighted_traces: u64,
     incomplete_rows: u64,
@@ -67,6 +69,7 @@ pub(super) fn json<'a>(
         columns: &table.columns,
         rows: table.rows.iter().map(|row| row.iter().map(Cell).collect()).collect(),
         errors: table.errors.as_deref(),
+        seen: &table.seen,
         traces: table.traces,
         unweighted_traces: answer.unweighted_traces,
         incomplete_rows: table.incomplete_rows,

@@ -54,8 +54,12 @@ pub(super) fn screen(
     let rows = order[..count].iter().map(|&at| {
         let errors = table.errors.as_ref().and_then(|errors| errors.get(at));
         let cells = table.rows[at].iter().enumerate();
+        let seen = table.seen.get(at).copied().flatten();
         cells
             .map(|(column, value)| {
+                if let (Some(seen), Value::Null, Some(true)) = (seen, value, aggregates.get(column)) {
+                    return format!("{} seen", output::count(seen));
+                }
                 let error = errors.and_then(|errors| errors.get(column).copied().flatten());
                 cell(value, column, aggregates.get(column) == Some(&true), error)
             })
@@ -89,6 +93,9 @@ pub(super) fn screen(
     }
     for hint in hints {
         let _ = writeln!(text, "hint: {hint}");
+    }
+    if table.seen.iter().any(Option::is_some) {
+        text.push_str("seen: rows of traces that were kept late; how many there were is not known\n");
     }
     text.push_str(&super::answer::clocks(answer));
     for problem in problems {
