@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };
 pub(super) fn check_lines(data: &[u8]) {
     let options = logs::Options::default();
     let Some(format) = logs::detect(data, &options) else {
-        assert!(logs::refusal(data).contains("a layout to begin with: '"));
+        assert!(logs::refusal(data, "input", &options).contains("a layout to begin with: '"));
         return;
     };
     // Times in letters of strftime, which the scanner does not know.
@@ -32,12 +32,15 @@ pub(super) fn check_lines(data: &[u8]) {
     }
     let with_feeds: Vec<u8>;
     let mut shown = data;
-    if !data.contains(&b'\n') {
+    if !data.contains(&b'\n') && format != LogFormat::JsonDocuments {
         with_feeds = data.iter().map(|&byte| if byte == b'\r' { b'\n' } else { byte }).collect();
         shown = &with_feeds;
     }
     let (lines, is_whole) = check(format, data, shown);
-    let is_text = !matches!(format, LogFormat::OtlpJson | LogFormat::OtlpProto | LogFormat::NezhaCsv);
+    let is_text = !matches!(
+        format,
+        LogFormat::OtlpJson | LogFormat::OtlpProto | LogFormat::NezhaCsv | LogFormat::JsonDocuments
+    );
     if is_text && is_whole && lines > 0 {
         let feeds = shown.iter().filter(|&&byte| byte == b'\n').count() as u64;
         assert_eq!(lines, feeds + u64::from(!shown.ends_with(b"\n")), "lines of records");
