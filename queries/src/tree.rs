@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use crate::advice::{Keep, LISTS};
+use crate::advice::{Keep, LISTS, SLOTS};
 use crate::aggregate::Function;
 use crate::check::{Column, From, ItemKind, Part, Query};
 use crate::expression::Term;
@@ -184,6 +184,7 @@ struct Grow<'q> {
     tree: Tree,
 }
 
+const TOO_MANY: &str = "a query has up to 250 columns";
 const TOO_LONG: &str = "a column of a joined query becomes too long an expression here";
 
 impl Grow<'_> {
@@ -312,10 +313,14 @@ impl Grow<'_> {
     /// The groups and aggregates of a query, and the position of each item among them.
     fn groups(&self, query: &Query, bindings: &[Binding]) -> Result<(Groups, Vec<usize>), &'static str> {
         let mut groups = Groups::default();
+        let items = query.items.as_deref().unwrap_or_default();
+        // The plan would be refused for it, after work by the square.
+        if query.keys.len().max(items.len()) > SLOTS {
+            return Err(TOO_MANY);
+        }
         for key in &query.keys {
             groups.keys.push(resolve(key, bindings).ok_or(TOO_LONG)?);
         }
-        let items = query.items.as_deref().unwrap_or_default();
         // Keys come before folds, so all keys have to be known before a fold has a position.
         for item in items {
             if let ItemKind::Plain(term) = &item.kind {

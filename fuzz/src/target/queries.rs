@@ -11,9 +11,9 @@ use astracer_queries::{
 const POINTS: [(&str, Edge); 5] =
     [("b", Edge::Event), ("b", Edge::Start), ("b", Edge::End), ("c", Edge::Event), ("a", Edge::Event)];
 /// Queries whose bags have every kind of pack.
-const PROGRAM: &str = "q: From d In b GroupBy d.v Select d.v, QUANTILE(d.v, 0.5), MAX(d.v)
+const PROGRAM: &str = "q: From d In b GroupBy d.v Select d.v, QUANTILE(d.v, 0.5), MAX(d.v), COUNT DISTINCT d.v
 From a In a Join b In MostRecent(b) On b -> a Join s In q On s -> a Join c In FirstN(2, c) On c -> a
-Join e In b On e -> a Where b.v > 0 GroupBy b.v Select b.v, MAX(s.d.v), SUM(e.v * 2), AVERAGE(e.v), COUNT";
+Join e In b On e -> a Join Without w In c On w -> b Where b.v > 0 And w.v = b.v GroupBy b.v Select b.v, MAX(s.d.v), SUM(e.v * 2), AVERAGE(e.v), COUNT";
 
 static PLAN: LazyLock<Plan> = LazyLock::new(|| {
     let program = Program::parse(PROGRAM).expect("the program is valid");

@@ -17,10 +17,13 @@ use crate::step_result::{Options, StepResult};
 /// Targets with their limits: instructions per input, and in addition per byte. At most, 64 KiB of
 /// text take 2e8; they would take 4e9 if the work were quadratic. Joining creates 4,500 spans from
 /// each input.
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 7] = [
     Target { name: "parameters", at_all: 1e8, for_byte: 2e3 },
     Target { name: "sampler_config", at_all: 1e8, for_byte: 2e3 },
     Target { name: "baseline", at_all: 1e8, for_byte: 2e3 },
+    Target { name: "query_language", at_all: 1e8, for_byte: 2e3 },
+    Target { name: "query_advice", at_all: 1e8, for_byte: 2e3 },
+    Target { name: "query_bag", at_all: 1e8, for_byte: 2e3 },
     Target { name: "joining", at_all: 1e8, for_byte: 0.0 },
 ];
 /// Mutated inputs of each target, unless `ASTRACER_FUZZ_ROUNDS` is set.
