@@ -295,6 +295,12 @@ impl Points {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
+    /// The ids of spans that a message or a log record carries, each with its trace.
+    pub fn ids_of(&self, row: &Point) -> &[(TraceId, SpanId)] {
+        let (from, len) = row.ids;
+        self.ids.get(from as usize..from as usize + usize::from(len)).unwrap_or_default()
+    }
+
     /// True if an event's vector clock was recorded.
     pub fn has_vector_clock(&self, row: &Point) -> bool {
         row.clock.1 > 0

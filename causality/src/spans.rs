@@ -105,8 +105,7 @@ fn carried(
         if !matches!(row.kind, EventKind::Log | EventKind::Send | EventKind::Receive) {
             continue;
         }
-        let ids = events.ids.get(row.ids.0 as usize..row.ids.0 as usize + usize::from(row.ids.1));
-        for (number, &(trace, id)) in ids.unwrap_or_default().iter().enumerate() {
+        for (number, &(trace, id)) in events.ids_of(row).iter().enumerate() {
             let near = |at: &u32| process(spans[*at as usize].thread) == process(row.thread);
             let found = by_id.find(trace, id).find(near).or_else(|| by_id.find(trace, id).next());
             let Some(span) = found else {

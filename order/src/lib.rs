@@ -29,6 +29,7 @@ mod online;
 pub mod page;
 pub mod perfetto;
 pub mod reason;
+pub mod records;
 mod repair;
 pub mod select;
 pub mod shiviz;
@@ -81,6 +82,8 @@ pub struct Order {
     pub(crate) schedule: Vec<u32>,
     /// The position of each node in [`Self::schedule`].
     pub(crate) places: Vec<u32>,
+    /// The facts of log records, by their numbers.
+    pub(crate) logs: Vec<records::LogFacts>,
     /// The clock of each host.
     pub host_clocks: Vec<HostClock>,
     /// The recorded time of each event, less what its host's clock runs ahead.
@@ -101,6 +104,7 @@ pub struct Counted {
 
 /// Finds the order of all events. `None` if the pulse stopped the work.
 pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> Option<Order> {
+    let logs = records::of(&collected.recording);
     let (causes, _) = Causes::find(collected, &options.clocking, pulse)?;
     let Causes { events, mut edges, unmatched, junctions, host_clocks, aligned_times, .. } = causes;
     let points = events.len();
@@ -135,6 +139,7 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
         edges,
         unmatched,
         junctions,
+        logs,
         host_clocks,
         aligned_times,
         times: Vec::new(),

@@ -127,53 +127,88 @@ impl<'o> Links<'o> {
         }
         let is_turned = position(one) > position(other);
         let (cause, effect) = if is_turned { (other, one) } else { (one, other) };
-        match Certainty::ALL.iter().find_map(|&weakest| self.chain(cause, effect, weakest)) {
+        match Certainty::ALL.iter().find_map(|&weakest| self.chain(cause, effect, weakest, false)) {
             None if self.missing(one, other).is_empty() => (Relation::Concurrent, Vec::new()),
             None => (Relation::Unknown, Vec::new()),
             Some(chain) => (if is_turned { Relation::After } else { Relation::Before }, chain),
         }
     }
 
+    /// For a chain of events of one process, a chain between its ends that leads through another
+    /// process, chosen as in [`Self::between`]. Empty if there is none, or if the chain leaves its
+    /// process.
+    pub fn through_others(&self, chain: &[Edge]) -> Vec<Edge> {
+        let (Some(first), Some(last)) = (chain.first(), chain.last()) else { return Vec::new() };
+        let (cause, effect) = (first.before, last.after);
+        let home = self.process(cause);
+        if chain.iter().any(|edge| self.process(edge.after) != home) {
+            return Vec::new();
+        }
+        Certainty::ALL
+            .iter()
+            .find_map(|&weakest| self.chain(cause, effect, weakest, true))
+            .unwrap_or_default()
+    }
+
+    /// The events after `cause` and before `effect` by causes, in order, without these two.
+    pub fn inside(&self, cause: u32, effect: u32) -> Vec<u32> {
+        let after = self.reach(cause, Toward::Effects, u32::MAX);
+        let before = self.reach(effect, Toward::Causes, u32::MAX);
+        let is_inside = |&event: &u32| {
+            after[event as usize] && before[event as usize] && event != cause && event != effect
+        };
+        self.order.sequence.iter().copied().filter(is_inside).collect()
+    }
+
+    fn process(&self, node: u32) -> u32 {
+        self.order.events.threads()[self.order.thread_of(node) as usize].process
+    }
+
     /// A chain with as few events as possible of constraints that are at least as certain as
-    /// `weakest`. Only nodes between the two in the order can be part of it.
-    fn chain(&self, cause: u32, effect: u32, weakest: Certainty) -> Option<Vec<Edge>> {
+    /// `weakest`, and that leaves the cause's process if it `must_leave` it. Only nodes between the
+    /// two in the order can be part of it.
+    fn chain(&self, cause: u32, effect: u32, weakest: Certainty, must_leave: bool) -> Option<Vec<Edge>> {
         const NEW: u32 = u32::MAX;
         let places = &self.order.places;
         let (from, to) = (*places.get(cause as usize)?, *places.get(effect as usize)?);
-        // The number of events up to each node, and the edge that leads to it.
-        let mut reached = vec![(u32::MAX, NEW); (to.checked_sub(from)? + 1) as usize];
-        *reached.first_mut()? = (0, NEW);
-        let mut queue = VecDeque::from([(cause, 0)]);
-        while let Some((node, events)) = queue.pop_front() {
-            if node == effect {
+        let home = self.process(cause);
+        // The number of events up to each node, before and after the chain has left the process;
+        // the edge that leads to it, and whether the chain had left before that edge.
+        let mut reached = vec![[(u32::MAX, NEW, false); 2]; (to.checked_sub(from)? + 1) as usize];
+        reached.first_mut()?[0] = (0, NEW, false);
+        let mut queue = VecDeque::from([(cause, false, 0)]);
+        while let Some((node, has_left, events)) = queue.pop_front() {
+            if node == effect && has_left == must_leave {
                 break;
             }
-            if reached[(places[node as usize] - from) as usize].0 < events {
+            if reached[(places[node as usize] - from) as usize][usize::from(has_left)].0 < events {
                 continue;
             }
             for &index in self.out.of(node) {
                 let edge = &self.order.edges[index as usize];
                 let place = places[edge.after as usize].checked_sub(from).map(|place| place as usize);
                 let Some(known) = place.and_then(|place| reached.get_mut(place)) else { continue };
+                let leaves = must_leave && (has_left || self.process(edge.after) != home);
+                let known = &mut known[usize::from(leaves)];
                 let is_junction = self.order.is_junction(edge.after);
                 let next = events + u32::from(!is_junction);
                 if edge.kind.certainty() > weakest || known.0 <= next {
                     continue;
                 }
-                *known = (next, index);
+                *known = (next, index, has_left);
                 // Nobody sees junctions, so they add nothing to a chain's length.
                 match is_junction {
-                    true => queue.push_front((edge.after, next)),
-                    false => queue.push_back((edge.after, next)),
+                    true => queue.push_front((edge.after, leaves, next)),
+                    false => queue.push_back((edge.after, leaves, next)),
                 }
             }
         }
-        let (mut chain, mut node) = (Vec::new(), effect);
-        while node != cause {
-            let (_, by) = reached[(places[node as usize] - from) as usize];
+        let (mut chain, mut node, mut has_left) = (Vec::new(), effect, must_leave);
+        while node != cause || has_left {
+            let (_, by, had_left) = reached[(places[node as usize] - from) as usize][usize::from(has_left)];
             let edge = *self.order.edges.get(by as usize)?;
             chain.push(edge);
-            node = edge.before;
+            (node, has_left) = (edge.before, had_left);
         }
         chain.reverse();
         Some(collapsed(self.order, &chain))

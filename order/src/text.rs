@@ -102,6 +102,7 @@ pub fn details(order: &Order, row: &Point) -> String {
             let child = events.threads().get(row.child as usize);
             child.map_or_else(String::new, |child| escaped(&child.name).into())
         }
+        EventKind::Log => escaped(&order.record(row)).into(),
         _ => escaped(events.text(row).trim_end()).into(),
     }
 }

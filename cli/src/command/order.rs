@@ -29,9 +29,12 @@ mod ask;
 mod clocks;
 mod contradictions;
 mod falcon;
+mod inside;
+mod line;
 mod merged;
 mod next;
 mod report;
+mod same;
 mod show;
 mod streamed;
 
@@ -53,6 +56,7 @@ Examples:
   astracer order web=web/ db=db/ --merged       all logs as one, in that order
   astracer order events.jsonl --between /LOOKING/ zk.log:565
   astracer order events.jsonl --cause-of 565 --shiviz causes.log
+  astracer order web=web/ db=db/ --same /'got 17'/ /'sent 17'/  one moment
 
 An EVENT is its id, FILE:LINE, or /REGEX/, the first whose text matches.
 Record with strace -f -ttt -T -yy -s 512 -o FILE. Exits with 1 if the events contradict each other, so that no order exists.";
@@ -75,8 +79,13 @@ pub(crate) struct Order {
     #[arg(long = "offset", value_name = "HOST=DURATION", value_parser = values::offset)]
     offsets: Vec<(String, i64)>,
 
+    /// Take the events A and B of two hosts as one moment, which states the offset between their
+    /// clocks: A's counts as right unless --offset or another --same names it. May be repeated.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], value_parser = ask::event)]
+    same: Vec<ask::EventName>,
+
     /// Take the times of all hosts as they were recorded.
-    #[arg(long, conflicts_with = "offsets")]
+    #[arg(long, conflicts_with_all = ["offsets", "same"])]
     raw_times: bool,
 
     /// If events contradict each other, go on without the least certain constraints, and list
@@ -161,7 +170,6 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let (collected, input) =
         interrupt::answer_at_once_while_reading(stop, || read(args, &options, &hosts, &paths, stop))?;
     interrupt::answer_at_once(stop)?;
-    let facts = merged::Facts::of(&collected);
     let (left_out, joins) = (collected.left_out.clone(), collected.joins.clone());
     let steps = collected.steps.clone();
     let hosts = collected.events.hosts();
@@ -176,7 +184,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         goal: args.goal.goal(),
         clocking: Clocking {
             raw_times: args.raw_times,
-            offsets: args.offsets.clone(),
+            offsets: same::offsets(&args.offsets, &args.same, &collected.events)?,
             ..Clocking::default()
         },
         drop_cycles: args.drop_cycles,
@@ -191,7 +199,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let links = Links::new(&order);
     let lines = Lines::new(&links);
-    let answer = ask::answer(&args.ask, &links, &lines)?;
+    let answer = ask::answer(&args.ask, args.merge.selected_trace(), &links, &lines)?;
     let named: Vec<_> = args.paths.iter().take(TITLE_PATHS).map(|path| shown(path)).collect();
     let title = named.join(", ") + if args.paths.len() > TITLE_PATHS { " ..." } else { "" };
     let diagram = Diagram {
@@ -210,7 +218,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     } else if args.merge.merged.is_some() {
         input.warn();
         steps.iter().for_each(|steps| output::note(&report::steps(steps)));
-        merged::print(&args.merge, &facts, &links, &lines, &answer.chosen)
+        merged::print(&args.merge, &links, &lines, &answer.chosen)
     } else if let Some(text) = show::text(&links, &answer, files.any()) {
         output::report(&(input.heading() + &text + &input.footing()))
     } else {

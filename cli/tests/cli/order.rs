@@ -29,6 +29,10 @@ pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
     (ORDER, "--around", NUMBER),
     (&["order", INPUT, "--around", "0"], "--hops", NUMBER),
     (ORDER, "--cause-of", NUMBER),
+    (ORDER, "--effect-of", NUMBER),
+    // It takes two events.
+    (ORDER, "--same", REFUSED),
+    (ORDER, "--trace", REFUSED),
     (ORDER, "--from", NUMBER),
     (ORDER, "--to", NUMBER),
     (ORDER, "--only", REFUSED),
@@ -74,6 +78,86 @@ fn questions_about_an_order_are_answered() {
         (&["--only", "LOG", "--process", "a", "--from", "1h"], 1, "the selection has none of the 5 events"),
     ] {
         failure(&run(&[&["order", input.path()], args].concat()), code, &[says]);
+    }
+}
+
+/// A request from 1@a to 2@b and its answer; 3@b logs meanwhile. The clock of b is 50 ms ahead.
+const ROUND: &str = r#"{"type":"LOG","timestamp":1525880625800,"thread":"1@a","message":"asked","id":1}
+{"type":"SND","timestamp":1525880625801,"thread":"1@a","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":2}
+{"type":"RCV","timestamp":1525880625853,"thread":"2@b","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":3}
+{"type":"LOG","timestamp":1525880625854,"thread":"2@b","message":"worked","id":4}
+{"type":"LOG","timestamp":1525880625854,"thread":"3@b","message":"idled","id":5}
+{"type":"SND","timestamp":1525880625855,"thread":"2@b","src":"b","src_port":2,"dst":"a","dst_port":1,"size":7,"id":6}
+{"type":"RCV","timestamp":1525880625807,"thread":"1@a","src":"b","src_port":2,"dst":"a","dst_port":1,"size":7,"id":7}
+{"type":"LOG","timestamp":1525880625808,"thread":"1@a","message":"has it","id":8}
+"#;
+
+/// By hand: 1 < 2 < 3 < 4 < 6 < 7 < 8, and on thread 1@a alone 1 < 2 < 7 < 8.
+#[test]
+fn a_chain_leads_through_other_processes_and_all_between_is_listed() {
+    let input = Scratch::new("order-round.jsonl", ROUND);
+    let ask = |args: &[&str]| success(&run(&[&["order", input.path()], args].concat()));
+    let text = ask(&["--between", "/asked/", "/has it/"]);
+    for says in [
+        "Certainty: as recorded; through other processes: by bytes.",
+        "chain of causes through other processes has 7 events",
+        "Between them lie 5 events by causes: a 2, b 3 (--all lists them).",
+    ] {
+        assert!(unwrapped(&text).contains(says), "{says}: {text}");
+    }
+    let text = ask(&["--between", "/has it/", "/asked/", "--all"]);
+    assert!(text.contains("A is after B") && text.contains("a 2, b 3:\non a\n    2 "), "{text}");
+    assert_eq!(text.matches("worked").count(), 1, "{text}");
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&ask(&[args, &["--json"]].concat())).expect("JSON")
+    };
+    let between = &json(&["--between", "1", "8"])["between"];
+    let hosts = serde_json::json!([{"host": "a", "events": [2, 7]}, {"host": "b", "events": [3, 4, 6]}]);
+    assert_eq!(between["inside"], hosts);
+    let ids = |chain: &serde_json::Value| -> Vec<u64> {
+        chain.as_array().expect("a list").iter().filter_map(|step| step["event"].as_u64()).collect()
+    };
+    assert_eq!(
+        (ids(&between["chain"]), ids(&between["through"])),
+        (vec![1, 2, 7, 8], vec![1, 2, 3, 4, 6, 7, 8])
+    );
+    assert_eq!(json(&["--effect-of", "4"])["selected"]["events"], serde_json::json!([4, 6, 7, 8]));
+}
+
+/// Two records of one moment, without any message.
+#[test]
+fn two_records_of_one_moment_state_the_offset_of_clocks() {
+    let folder = Folder::new("order-same");
+    let line = |host: &str, time: &str, text: &str, trace: &str| {
+        format!(
+            "{{\"time\":\"2026-05-14T09:00:{time}Z\",\"host\":\"{host}\",\"level\":\"warn\",\"msg\":\"{text}\",\"trace_id\":\"{trace}\"}}\n"
+        )
+    };
+    let (one, other) = ("0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c");
+    let a =
+        folder.file("a.log", &(line("a", "01.000", "door opens", one) + &line("a", "02.000", "last", other)));
+    let b = folder
+        .file("b.log", &(line("b", "06.250", "bell \\\"rings\\\"", one) + &line("b", "06.500", "more", one)));
+    let json = |args: &[&str]| -> serde_json::Value {
+        let all = [&["order", &a, &b, "--json"], args].concat();
+        serde_json::from_str(&success(&run(&all))).expect("JSON")
+    };
+    let report = json(&["--same", "/door/", "/bell/", "--trace", one]);
+    let clock = report["clocks"].as_array().expect("a list").iter().find(|clock| clock["host"] == "b");
+    assert_eq!(clock.map(|clock| &clock["ahead_ns"]), Some(&5_250_000_000i64.into()), "{report}");
+    assert_eq!(report["selected"]["events"].as_array().map(Vec::len), Some(3));
+    let text = success(&run(&["order", &a, &b, "--trace", one]));
+    assert!(text.contains("WARN door opens (") && text.contains("WARN bell \"rings\" ("), "{text}");
+    let merged = success(&run(&["order", &a, &b, "--merged", "--same", "/door/", "/bell/"]));
+    let order: Vec<_> = merged.lines().map(|line| line.split_whitespace().last()).collect();
+    assert!(merged.lines().last().is_some_and(|line| line.contains("last")), "{order:?}");
+    for (args, says) in [
+        (["--same", "/door/", "/last/"], "both events are of host 'a', which has one clock"),
+        (["--same", "/door/", "/window/"], "no event's text matches /window/"),
+    ] {
+        let all = [&["order", &a, &b][..], &args].concat();
+        let code = if says.starts_with("both") { 2 } else { 1 };
+        failure(&run(&all), code, &[says]);
     }
 }
 

@@ -10,11 +10,16 @@ use astracer_order::select::Selection;
 use astracer_order::text::time;
 use astracer_order::vectors::Lines;
 use clap::Args as ClapArgs;
-use regex::Regex;
 
 use crate::failure::Failure;
 use crate::output::{count, escaped};
 use crate::values;
+
+use super::merged::TraceIds;
+
+mod name;
+
+pub(super) use name::{EventName, Found, event, find, find_by_time};
 
 /// Names that a message lists.
 const NAMES_SHOWN: usize = 8;
@@ -36,9 +41,17 @@ pub(super) struct Ask {
     #[arg(long, value_name = "N", default_value_t = 3, requires = "around")]
     hops: u32,
 
+    /// With --between, list all events after A and before B by causes, by host.
+    #[arg(long, requires = "between")]
+    all: bool,
+
     /// Select EVENT and all events that may have caused it.
     #[arg(long, value_name = "EVENT", value_parser = event)]
     cause_of: Option<EventName>,
+
+    /// Select EVENT and all events that it may have caused.
+    #[arg(long, value_name = "EVENT", value_parser = event)]
+    effect_of: Option<EventName>,
 
     /// Select events from this one on in the order, or from this time on: in UTC, or since the
     /// first event, as in 250ms.
@@ -61,22 +74,15 @@ pub(super) struct Ask {
 impl Ask {
     /// True if a question is asked or a selection made.
     pub(super) fn is_any(&self) -> bool {
-        let Self { between, around, hops: _, cause_of, from, to, only, process } = self;
+        let Self { between, around, hops: _, all: _, cause_of, effect_of, from, to, only, process } = self;
         between.is_some()
             || around.is_some()
             || cause_of.is_some()
+            || effect_of.is_some()
             || from.is_some()
             || to.is_some()
             || !(only.is_empty() && process.is_empty())
     }
-}
-
-/// An event as the user names it.
-#[derive(Clone, Debug)]
-enum EventName {
-    Id(u64),
-    Place(String, u64),
-    Text(Regex),
 }
 
 /// An event or a time.
@@ -87,28 +93,6 @@ enum Moment {
     At(u64),
     /// Nanoseconds since the first event.
     After(u64),
-}
-
-fn event(text: &str) -> Result<EventName, String> {
-    let wrong = || {
-        format!(
-            "invalid event '{}': use its id, a place as in zk.log:565, or a /regular expression/",
-            escaped(text)
-        )
-    };
-    if let Some(pattern) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
-        let short = |error: regex::Error| {
-            let text = error.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            format!("invalid regular expression '{}': {last}", escaped(pattern))
-        };
-        return Regex::new(pattern).map(EventName::Text).map_err(short);
-    }
-    if let Ok(id) = text.parse() {
-        return Ok(EventName::Id(id));
-    }
-    let (file, line) = text.rsplit_once(':').filter(|(file, _)| !file.is_empty()).ok_or_else(wrong)?;
-    line.parse().map(|line| EventName::Place(file.to_owned(), line)).map_err(|_| wrong())
 }
 
 fn moment(text: &str) -> Result<Moment, String> {
@@ -146,31 +130,39 @@ pub(super) struct Between {
     pub(super) one: Found,
     pub(super) other: Found,
     pub(super) relation: Relation,
+    /// The most certain chain, and of these the shortest.
     pub(super) chain: Vec<Edge>,
+    /// A chain through another process, between two events of one; else empty.
+    pub(super) through: Vec<Edge>,
+    /// The events after the earlier and before the later one, in order.
+    pub(super) inside: Vec<u32>,
+    /// True to list them.
+    pub(super) lists_all: bool,
 }
 
-/// An event, and the number of events that fit its name.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub(super) event: u32,
-    pub(super) of: u64,
-}
-
-/// Answers the questions. The order must exist.
-pub(super) fn answer(ask: &Ask, links: &Links<'_>, lines: &Lines) -> Result<Answer, Failure> {
+/// Answers the questions. The order must exist. `trace` selects the events of a trace.
+pub(super) fn answer(
+    ask: &Ask,
+    trace: Option<&TraceIds>,
+    links: &Links<'_>,
+    lines: &Lines,
+) -> Result<Answer, Failure> {
     let order = links.order();
     let between = match ask.between.as_deref() {
         Some([one, other]) => {
             let (one, other) = (find(order, one)?, find(order, other)?);
             let (relation, chain) = links.between(one.event, other.event);
-            Some(Between { one, other, relation, chain })
+            let through = links.through_others(&chain);
+            let ends = chain.first().zip(chain.last());
+            let inside = ends.map(|(first, last)| links.inside(first.before, last.after)).unwrap_or_default();
+            Some(Between { one, other, relation, chain, through, inside, lists_all: ask.all })
         }
         _ => None,
     };
-    Ok(Answer { between, chosen: Selection::new(links, lines, chosen(ask, links)?) })
+    Ok(Answer { between, chosen: Selection::new(links, lines, chosen(ask, trace, links)?) })
 }
 
-fn chosen(ask: &Ask, links: &Links<'_>) -> Result<Vec<bool>, Failure> {
+fn chosen(ask: &Ask, trace: Option<&TraceIds>, links: &Links<'_>) -> Result<Vec<bool>, Failure> {
     let order = links.order();
     let rows = order.events.rows();
     let mut is_chosen = vec![true; rows.len()];
@@ -186,6 +178,13 @@ fn chosen(ask: &Ask, links: &Links<'_>) -> Result<Vec<bool>, Failure> {
     if let Some(name) = &ask.cause_of {
         let causes = links.reach(find(order, name)?.event, Toward::Causes, u32::MAX);
         keep(&|at| causes[at]);
+    }
+    if let Some(name) = &ask.effect_of {
+        let effects = links.reach(find(order, name)?.event, Toward::Effects, u32::MAX);
+        keep(&|at| effects[at]);
+    }
+    if let Some(ids) = trace {
+        keep(&|at| ids.fit_event(order, &rows[at]));
     }
     let first = || (0..rows.len() as u32).map(|event| time(order, event)).min().unwrap_or(0);
     for (moment, is_from) in [(&ask.from, true), (&ask.to, false)] {
@@ -244,40 +243,4 @@ fn processes(ask: &Ask, order: &Order) -> Result<Vec<bool>, Failure> {
         return Err(Failure::Job(escaped(&text).into()));
     }
     Ok(names.iter().map(|known| ask.process.iter().any(|name| known.contains(name))).collect())
-}
-
-/// The first event, in order, that fits a name.
-fn find(order: &Order, name: &EventName) -> Result<Found, Failure> {
-    let events = &order.events;
-    let is_file = |index: u32, name: &str| {
-        let file = events.files().get(index as usize);
-        file.and_then(|file| file.strip_suffix(name))
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-    };
-    let fits = |event: u32| {
-        let row = &events.rows()[event as usize];
-        match name {
-            EventName::Id(id) => row.id == *id,
-            EventName::Place(file, line) => {
-                u64::from(row.line) == *line && is_file(row.file, file)
-                    || u64::from(row.log_line) == *line && is_file(row.log_file, file)
-            }
-            EventName::Text(pattern) => pattern.is_match(events.text(row)),
-        }
-    };
-    let mut found = order.sequence.iter().copied().filter(|&event| fits(event));
-    let first = found.next();
-    let of = 1 + found.count() as u64;
-    first.map(|event| Found { event, of }).ok_or_else(|| {
-        let text = match name {
-            EventName::Id(id) => format!("no event has the id {id}; --out writes all with their ids"),
-            EventName::Place(file, line) => {
-                format!("no event is from {file}:{line}; --out writes all with file and line")
-            }
-            EventName::Text(pattern) => {
-                format!("no event's text matches /{pattern}/; --merged prints all log records")
-            }
-        };
-        Failure::Job(escaped(&text).into())
-    })
 }

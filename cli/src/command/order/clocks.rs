@@ -113,6 +113,7 @@ fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
     match clock.evidence {
         ClockEvidence::None => format!("{host}: unknown, no message joins it with another host"),
         ClockEvidence::Reference => format!("{host}: the others are compared to it"),
+        ClockEvidence::Given if clock.ahead == 0 => format!("{host}: taken as right, as given"),
         ClockEvidence::Given => {
             let ahead = if clock.ahead < 0 { "behind" } else { "ahead" };
             format!("{host} runs {size} {ahead}, as given")

@@ -3,11 +3,12 @@
 use std::io::{self, BufWriter, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use astracer_causality::intake::Collected;
+use astracer_causality::points::Point;
 use astracer_model::event::EventKind;
 use astracer_model::ids::TraceId;
 use astracer_model::log::{LogRecord, Severity};
 use astracer_model::value::Value;
+use astracer_order::Order;
 use astracer_order::links::Links;
 use astracer_order::select::Selection;
 use astracer_order::text::{Stamps, time};
@@ -49,8 +50,9 @@ pub(super) struct Merge {
     #[arg(long, value_name = "REGEX", requires = "merged")]
     grep: Option<Regex>,
 
-    /// Print records that state or mention the id of this trace, under whatever name.
-    #[arg(long, value_name = "ID", requires = "merged", value_parser = trace)]
+    /// Print records that state or mention the id of this trace, under whatever name; without
+    /// --merged, select these, its spans, and messages that carry its id.
+    #[arg(long, value_name = "ID", value_parser = trace)]
     trace: Option<TraceIds>,
 
     /// Print records from this time on: in UTC, or before now, as in 15m.
@@ -77,7 +79,7 @@ pub(super) enum Form {
 
 /// The numbers that an id on the command line may be.
 #[derive(Clone, Debug)]
-struct TraceIds(Vec<u128>);
+pub(super) struct TraceIds(Vec<u128>);
 
 fn severity(text: &str) -> Result<Severity, String> {
     Severity::from_word(text).ok_or_else(|| {
@@ -127,6 +129,11 @@ impl Merge {
             && self.grep.as_ref().is_none_or(|pattern| pattern.is_match(text))
     }
 
+    /// The trace whose events are selected: with `--merged` it filters records instead.
+    pub(super) fn selected_trace(&self) -> Option<&TraceIds> {
+        self.trace.as_ref().filter(|_| self.merged.is_none())
+    }
+
     /// True if any record may be left out.
     pub(super) fn is_filter(&self) -> bool {
         let Self { merged: _, level, grep, trace, since, until, follow: _ } = self;
@@ -135,14 +142,27 @@ impl Merge {
 }
 
 impl TraceIds {
-    fn fit(&self, trace: TraceId, text: &str) -> bool {
-        // A decimal id is the low half.
-        let fits = |id: u128| {
-            self.0.iter().any(|&own| own == id || u64::try_from(own).is_ok_and(|own| own == id as u64))
+    /// True for an event that states or carries one of these ids, or a record that mentions one.
+    pub(super) fn fit_event(&self, order: &Order, row: &Point) -> bool {
+        let events = &order.events;
+        let is_record = row.kind == EventKind::Log;
+        let trace = match events.spans().get(row.span as usize) {
+            Some(span) => span.trace,
+            None => order.log(row).map_or(TraceId::ZERO, |log| log.trace),
         };
-        let mut found = trace != TraceId::ZERO && fits(trace.0);
+        self.fit(trace, if is_record { events.text(row) } else { "" })
+            || events.ids_of(row).iter().any(|(trace, _)| self.has(trace.0))
+    }
+
+    fn has(&self, id: u128) -> bool {
+        // A decimal id is the low half.
+        self.0.iter().any(|&own| own == id || u64::try_from(own).is_ok_and(|own| own == id as u64))
+    }
+
+    fn fit(&self, trace: TraceId, text: &str) -> bool {
+        let mut found = trace != TraceId::ZERO && self.has(trace.0);
         each_id(text.as_bytes(), |id| {
-            found |= fits(id);
+            found |= self.has(id);
             !found
         });
         found
@@ -294,20 +314,9 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// The parts of log records that an order does not keep, by their numbers.
-pub(super) struct Facts(Vec<(Severity, TraceId, (u32, u32))>);
-
-impl Facts {
-    pub(super) fn of(collected: &Collected) -> Self {
-        let logs = collected.recording.logs();
-        Self(logs.map(|log| (log.severity(), log.ids().0, log.message_place())).collect())
-    }
-}
-
 /// Prints the wanted records of a selection.
 pub(super) fn print(
     merge: &Merge,
-    facts: &Facts,
     links: &Links<'_>,
     lines: &Lines,
     chosen: &Selection,
@@ -319,7 +328,7 @@ pub(super) fn print(
     let form = merge.merged.unwrap_or(Form::Text);
     let print = || -> io::Result<()> {
         let mut printer = Printer::new(form, Stamps::of(links.order()))?;
-        write(merge, facts, links, lines, chosen, &mut printer)?;
+        write(merge, links, lines, chosen, &mut printer)?;
         printer.flush()
     };
     print().map_err(|error| Failure::output(&error))
@@ -334,7 +343,6 @@ pub(super) fn nothing() -> Failure {
 
 fn write(
     merge: &Merge,
-    facts: &Facts,
     links: &Links<'_>,
     lines: &Lines,
     chosen: &Selection,
@@ -351,11 +359,10 @@ fn write(
         if row.kind != EventKind::Log || !chosen.is_chosen[event as usize] {
             continue;
         }
-        let (severity, trace, message) = facts.0.get(row.log as usize).copied().unwrap_or((
-            Severity::UNSPECIFIED,
-            TraceId::ZERO,
-            (0, u32::MAX),
-        ));
+        let (severity, trace, message) = match order.log(row) {
+            Some(log) => (log.severity, log.trace, log.message),
+            None => (Severity::UNSPECIFIED, TraceId::ZERO, (0, u32::MAX)),
+        };
         let (text, at) = (events.text(row).trim_end(), time(order, event));
         if !merge.wants(severity, at, trace, text) {
             continue;

@@ -1,6 +1,5 @@
 //! Shows answers: the relation of two events with its chain, and selected events.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use astracer_causality::edge::{Certainty, Edge, EdgeKind};
@@ -8,18 +7,18 @@ use astracer_order::Order;
 use astracer_order::evidence::{ByClocks, Missing};
 use astracer_order::links::Link;
 use astracer_order::links::{Links, Relation};
-use astracer_order::text::{Stamps, describe, place, time, untimed};
+use astracer_order::text::{Stamps, time};
 use serde::Serialize;
 
 use super::ask::{Answer, Between, Found};
 use super::clocks::length;
+use super::inside;
+use super::line::line;
 use super::report::Report;
 use crate::output::{self, count, escaped};
 
 /// Causes that are listed of an event.
 const CAUSES_SHOWN: usize = 3;
-/// The least space for the text of an event.
-const TEXT_LEAST: usize = 24;
 
 /// The report with the answers, for `--json`.
 #[derive(Serialize)]
@@ -48,6 +47,11 @@ struct BetweenJson<'a> {
     by_clocks: Option<ByClocksJson>,
     /// From the cause to the effect.
     chain: Vec<Step>,
+    /// A chain through another process, between two events of one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    through: Vec<Step>,
+    /// The events after the earlier and before the later one.
+    inside: Vec<inside::OfHost<'a>>,
 }
 
 #[derive(Serialize)]
@@ -121,8 +125,11 @@ impl<'a> Answered<'a> {
             }
         };
         let between = answer.between.as_ref().map(|between| {
-            let first = between.chain.first().map(|edge| step(edge.before, None));
-            let rest = between.chain.iter().map(|edge| step(edge.after, Some(edge.kind)));
+            let steps = |chain: &[Edge]| -> Vec<Step> {
+                let first = chain.first().map(|edge| step(edge.before, None));
+                let rest = chain.iter().map(|edge| step(edge.after, Some(edge.kind)));
+                first.into_iter().chain(rest).collect()
+            };
             let (one, other) = (between.one.event, between.other.event);
             let is_unknown = between.relation == Relation::Unknown;
             let missing = is_unknown.then(|| links.missing(one, other));
@@ -137,7 +144,9 @@ impl<'a> Answered<'a> {
                     says: lacking(order, &missing),
                 }),
                 by_clocks: by_clocks.map(|by| ByClocksJson { earlier_ns: by.earlier, within_ns: by.within }),
-                chain: first.into_iter().chain(rest).collect(),
+                chain: steps(&between.chain),
+                through: steps(&between.through),
+                inside: inside::json(order, &between.inside),
             }
         });
         let chosen = &answer.chosen;
@@ -159,26 +168,6 @@ pub(super) fn text(links: &Links<'_>, answer: &Answer, is_written: bool) -> Opti
     (answer.chosen.is_partial() && !is_written).then(|| selected(links, answer))
 }
 
-/// One event in one line: id, time of day, text and place.
-fn line(order: &Order, stamps: Stamps, event: u32, between: &str, width: usize) -> String {
-    let row = &order.events.rows()[event as usize];
-    let time = stamps.clock(time(order, event));
-    let place = place(order, row);
-    let place = escaped(place.rsplit('/').next().unwrap_or(&place)).into_owned();
-    let begin = format!("{:>5} {time} {between}", row.id);
-    let left = width.saturating_sub(begin.chars().count() + place.chars().count() + 3).max(TEXT_LEAST);
-    let text = describe(order, row);
-    format!("{begin}{} ({place})", cut(untimed(row.kind, &text), left))
-}
-
-/// The beginning of a text.
-fn cut(text: &str, columns: usize) -> Cow<'_, str> {
-    if text.chars().nth(columns).is_none() {
-        return text.into();
-    }
-    format!("{}...", text.chars().take(columns.saturating_sub(3)).collect::<String>()).into()
-}
-
 fn relation(links: &Links<'_>, between: &Between) -> String {
     let order = links.order();
     let (stamps, width) = (Stamps::of(order), output::width());
@@ -198,21 +187,29 @@ fn relation(links: &Links<'_>, between: &Between) -> String {
         }
         Relation::Unknown => writeln!(text, "{}", unknown(links, between)),
     };
-    let Some(first) = between.chain.first() else { return text };
-    let _ = writeln!(text, "Certainty: {}.", certainty(order, &between.chain));
+    // Between events of one process, the way through others says more than its own order.
+    let is_through = !between.through.is_empty();
+    let chain = if is_through { &between.through } else { &between.chain };
+    let Some(first) = chain.first() else { return text };
+    let _ = write!(text, "Certainty: {}", certainty(order, &between.chain));
+    let _ = match is_through {
+        true => writeln!(text, "; through other processes: {}.", certainty(order, chain)),
+        false => writeln!(text, "."),
+    };
     let _ = writeln!(
         text,
-        "The shortest chain of causes has {}:",
-        output::plural(between.chain.len() as u64 + 1, "event")
+        "The shortest chain of causes{} has {}:",
+        if is_through { " through other processes" } else { "" },
+        output::plural(chain.len() as u64 + 1, "event")
     );
     let thread = |event: u32| escaped(&order.events.thread(&order.events.rows()[event as usize]).name);
     let _ = writeln!(text, "on {}", thread(first.before));
     let _ = writeln!(text, "{}", line(order, stamps, first.before, "", width));
     let mut at = 0;
-    while let Some(edge) = between.chain.get(at) {
+    while let Some(edge) = chain.get(at) {
         // The last of several steps on one thread is shown.
-        let run = between.chain[at..].iter().take_while(|edge| edge.kind == EdgeKind::ProgramOrder).count();
-        let edge = between.chain.get(at + run.saturating_sub(1)).unwrap_or(edge);
+        let run = chain[at..].iter().take_while(|edge| edge.kind == EdgeKind::ProgramOrder).count();
+        let edge = chain.get(at + run.saturating_sub(1)).unwrap_or(edge);
         if run > 1 {
             let _ = writeln!(text, "      ... {} of this thread", output::plural(run as u64 - 1, "event"));
         } else if run == 0 {
@@ -221,7 +218,7 @@ fn relation(links: &Links<'_>, between: &Between) -> String {
         let _ = writeln!(text, "{}", line(order, stamps, edge.after, "", width));
         at += run.max(1);
     }
-    text
+    text + &inside::text(order, &between.inside, between.lists_all)
 }
 
 /// The sentence for two events that are neither ordered nor concurrent for certain.

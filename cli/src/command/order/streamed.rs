@@ -50,6 +50,7 @@ pub(super) fn run(
 ) -> Result<bool, Failure> {
     let is_plain = args.goal == Aim::Time
         && args.offsets.is_empty()
+        && args.same.is_empty()
         && args.clock_pattern.is_none()
         && !args.bounds.strict
         && [&args.out, &args.shiviz, &args.perfetto, &args.html].into_iter().all(Option::is_none)
