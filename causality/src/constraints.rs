@@ -29,8 +29,9 @@ pub(crate) fn find(events: &Points, of_ids: Vec<Edge>) -> Found {
     let starts = by_key(events, EventKind::Start, |row| pair(row.thread, 0));
     zip(&forks, &starts, EdgeKind::ForkStart, [Why::NoStart, Why::NoFork], &mut found);
     joins(events, &mut found);
-    let connects = by_key(events, EventKind::Connect, |row| pair(row.channel, 0));
-    let accepts = by_key(events, EventKind::Accept, |row| pair(row.channel, 0));
+    let channel = |row: &crate::points::Point| pair(events.same_channel(row.channel), 0);
+    let connects = by_key(events, EventKind::Connect, channel);
+    let accepts = by_key(events, EventKind::Accept, channel);
     zip(&connects, &accepts, EdgeKind::ConnectAccept, [Why::NoAccept, Why::NoConnect], &mut found);
     streams::find(events, &mut found);
     found.edges.extend(of_ids);

@@ -25,6 +25,7 @@ use crate::points::{LOCAL, NONE, Placed, Point, Points, SpanRow, line_number};
 use crate::spans::{self, Ties};
 use crate::stretches::Stretches;
 use crate::threads::{Origin, Threads, group_of, provisional};
+use crate::translated;
 use crate::writers::{self, Writers};
 use crate::written::{self, Joins, LogRow, UNREAD, Written};
 
@@ -210,6 +211,7 @@ impl<'i> Intake<'i> {
         let known = Known::new(&events);
         placing::place(&mut events, &mut threads, &recording, &known);
         sort(&mut events, &origins);
+        translated::join(&mut events, &mut joins);
         let ties = spans::tie(&mut events, &mut joins);
         Collected { recording, events, skipped, left_out, joins, steps, ties, stretches }
     }

@@ -22,5 +22,6 @@ mod streams;
 mod stretches;
 mod threads;
 mod timeline;
+mod translated;
 mod writers;
 pub mod written;

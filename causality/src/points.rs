@@ -154,6 +154,9 @@ pub struct Points {
     /// into another.
     pub(crate) span_of_index: Vec<u32>,
     pub(crate) channels: Vec<Channel<'static>>,
+    /// For each channel the one that it is at the other end, where addresses are translated; mostly
+    /// itself.
+    pub(crate) same_channel: Vec<u32>,
     pub(crate) calls: Interner,
     pub(crate) files: Vec<Arc<str>>,
     file_numbers: HashMap<Arc<str>, u32, RandomState>,
@@ -265,6 +268,11 @@ impl Points {
     /// The names of system calls.
     pub fn calls(&self) -> &Interner {
         &self.calls
+    }
+
+    /// The channel that stands for one and for what the other end calls it.
+    pub(crate) fn same_channel(&self, channel: u32) -> u32 {
+        self.same_channel.get(channel as usize).copied().unwrap_or(channel)
     }
 
     /// The directions of connections.

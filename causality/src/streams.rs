@@ -14,9 +14,9 @@ use crate::points::{NONE, Points};
 
 /// One direction of a connection, since it was opened for the n-th time; or one datagram of it.
 #[derive(Debug, Default)]
-struct Stream {
-    sends: Vec<u32>,
-    receives: Vec<u32>,
+pub(crate) struct Stream {
+    pub(crate) sends: Vec<u32>,
+    pub(crate) receives: Vec<u32>,
 }
 
 pub(crate) fn find(events: &Points, found: &mut Found) {
@@ -36,8 +36,9 @@ pub(crate) fn find(events: &Points, found: &mut Found) {
         }
         let is_datagram = events.channels()[row.channel as usize].is_datagram;
         let datagram = if is_datagram { events.text(row) } else { "" };
-        let opened = reopened.number(row.channel, is_send, row.rank);
-        let stream = streams.entry((row.channel, opened, datagram)).or_default();
+        let channel = events.same_channel(row.channel);
+        let opened = reopened.number(channel, is_send, row.rank);
+        let stream = streams.entry((channel, opened, datagram)).or_default();
         if is_send { &mut stream.sends } else { &mut stream.receives }.push(index);
     }
     let key = |&index: &u32| (rows[index as usize].rank, index);
@@ -56,7 +57,7 @@ pub(crate) fn find(events: &Points, found: &mut Found) {
 
 /// The byte of a stream from which receives have other bytes than were sent, because a line was
 /// lost: the first receive that begins where a send begins, and differs from it.
-fn break_of(events: &Points, stream: &Stream) -> Option<u64> {
+pub(crate) fn break_of(events: &Points, stream: &Stream) -> Option<u64> {
     let row = |index: u32| &events.rows()[index as usize];
     let mut sends = stream.sends.iter();
     let (mut send, mut send_begin, mut begin) = (sends.next(), 0u64, 0u64);
@@ -157,9 +158,10 @@ impl Reopened {
             other: vec![NONE; events.channels().len()],
         };
         for row in events.rows().iter().filter(|row| row.channel != NONE) {
+            let channel = events.same_channel(row.channel);
             match row.kind {
-                EventKind::Connect => found.connects.entry(row.channel).or_default().push(row.rank),
-                EventKind::Accept => found.accepts.entry(row.channel).or_default().push(row.rank),
+                EventKind::Connect => found.connects.entry(channel).or_default().push(row.rank),
+                EventKind::Accept => found.accepts.entry(channel).or_default().push(row.rank),
                 _ => {}
             }
         }

@@ -70,6 +70,9 @@ pub struct Joins {
     pub calls: u64,
     /// Those whose ids a message carries.
     pub calls_by_bytes: u64,
+    /// Connections whose ends know each other by different addresses, counted by the server's two.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub translated: BTreeMap<String, u64>,
     /// Counts of the rest, by the reason why it was not joined.
     pub unjoined: BTreeMap<&'static str, u64>,
     /// Log records of such a log that no traced call wrote.

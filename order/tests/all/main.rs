@@ -6,3 +6,4 @@ mod clocks;
 mod recording;
 mod relation;
 mod texts;
+mod translated;

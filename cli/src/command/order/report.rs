@@ -225,6 +225,10 @@ fn joined(joins: &Joins) -> String {
     for (number, what) in lines.into_iter().filter(|&(number, _)| number > 0) {
         let _ = writeln!(text, "joined: {} {what}", count(number));
     }
+    for (pair, number) in &joins.translated {
+        let number = output::plural(*number, "connection");
+        let _ = writeln!(text, "joined: {number} by translated address: {}", output::escaped(pair));
+    }
     for (reason, number) in &joins.unjoined {
         let _ = writeln!(text, "not joined: {} {reason}", count(*number));
     }
