@@ -232,8 +232,8 @@ impl Reader {
             "read" | "recv" | "recvfrom" | "recvmsg" | "readv" => {
                 self.message(EventKind::Receive, pid, &call, 0, end, sink);
             }
-            "write" | "writev" if matches!(call.descriptor(0), Some((_, Some(Label::Path(_))))) => {
-                if let (Some(bytes), Some((_, Some(Label::Path(path))))) = (bytes, call.descriptor(0)) {
+            "write" | "writev" if call.written().is_some() => {
+                if let (Some(bytes), Some(path)) = (bytes, call.written()) {
                     let text = call.text(1);
                     self.emit(EventKind::Log, pid, entry, 0, sink, |event| {
                         (event.path, event.text, event.bytes) = (Cow::Borrowed(path), text.into(), bytes);
@@ -292,7 +292,7 @@ impl Reader {
         let (local, remote) = match label {
             Some(Label::Connected(local, remote)) => (local, remote),
             Some(Label::Path(_)) => return,
-            Some(Label::Other) => {
+            Some(Label::Other | Label::Pipe(_)) => {
                 return self.left_out("a message that is not TCP's", stamp, sink);
             }
             // Nothing tells whether a descriptor without a label is a socket.

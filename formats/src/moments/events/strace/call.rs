@@ -24,6 +24,8 @@ pub(super) enum Label<'t> {
     Connected(Endpoint<'t>, Endpoint<'t>),
     /// A file.
     Path(&'t str),
+    /// A pipe or a UNIX socket, as it is named: `pipe:[4242]`.
+    Pipe(&'t str),
     /// Something else.
     Other,
 }
@@ -75,6 +77,15 @@ impl<'t> Call<'t> {
     pub(super) fn descriptor(&self, argument: usize) -> Option<(u64, Option<Label<'t>>)> {
         let text = self.arguments.get(argument)?;
         text.as_bytes().first()?.is_ascii_digit().then(|| (digits(text), label(text)))
+    }
+
+    /// The file that a call writes to; for standard output and error also the pipe, which may lead
+    /// to a log.
+    pub(super) fn written(&self) -> Option<&'t str> {
+        match self.descriptor(0)? {
+            (_, Some(Label::Path(path))) | (1 | 2, Some(Label::Pipe(path))) => Some(path),
+            _ => None,
+        }
     }
 
     /// True if the descriptor is a TCP socket.
@@ -131,6 +142,9 @@ pub(super) fn label(text: &str) -> Option<Label<'_>> {
     let inside = text.get(number.len() + 1..end)?;
     if inside.starts_with('/') {
         return Some(Label::Path(inside));
+    }
+    if inside.starts_with("pipe:[") || inside.starts_with("UNIX") {
+        return Some(Label::Pipe(inside));
     }
     let ends = inside.strip_prefix("TCP:[").or_else(|| inside.strip_prefix("TCPv6:["));
     let ends = ends.and_then(|ends| ends.strip_suffix(']')?.split_once("->"));
@@ -235,6 +249,15 @@ mod tests {
             Some(true)
         );
         assert_eq!(label("7</tmp/a->"), Some(Label::Path("/tmp/a-")));
+        for (call, written) in [
+            (r#"write(1<pipe:[4242]>, "a\n", 2) = 2"#, Some("pipe:[4242]")),
+            (r#"write(2<UNIX-STREAM:[7->8]>, "a\n", 2) = 2"#, Some("UNIX-STREAM:[7->8]")),
+            (r#"write(3<pipe:[4242]>, "a\n", 2) = 2"#, None),
+            (r#"write(3</var/log/a.log>, "a\n", 2) = 2"#, Some("/var/log/a.log")),
+            (r#"write(1<TCP:[10.0.0.1:5->10.0.0.2:80]>, "a\n", 2) = 2"#, None),
+        ] {
+            assert_eq!(Call::of(call).unwrap().written(), written, "{call}");
+        }
         for torn in ["write(5, \"abc", "read(3, ", "x", "exit_group(0) ", "é(<"] {
             assert!(Call::of(torn).is_none(), "{torn}");
         }
