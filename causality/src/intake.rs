@@ -20,6 +20,8 @@ use astracer_recording::stem::stem;
 use astracer_recording::trend::{Steps, Trend, is_step, trend};
 use rapidhash::fast::RandomState;
 
+use crate::log_row::{LogRow, Written};
+use crate::pipes;
 use crate::placing::{self, Known};
 use crate::points::{LOCAL, NONE, Placed, Point, Points, SpanRow, line_number};
 use crate::spans::{self, Ties};
@@ -27,7 +29,7 @@ use crate::stretches::Stretches;
 use crate::threads::{Origin, Threads, group_of, provisional};
 use crate::translated;
 use crate::writers::{self, Writers};
-use crate::written::{self, Joins, LogRow, UNREAD, Written};
+use crate::written::{self, Joins, UNREAD};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -194,7 +196,7 @@ impl<'i> Intake<'i> {
         let unread = events.rows.len();
         if self.keeps_writes {
             let mut files: Map<Symbol, u32> = Map::default();
-            for write in &written {
+            for write in written.iter().filter(|write| !pipes::is_pipe(paths.name(write.path))) {
                 if events.rows[write.row as usize].channel == UNREAD {
                     let file = files.entry(write.path);
                     let file = *file.or_insert_with(|| events.file_number(paths.name(write.path)));
@@ -206,7 +208,7 @@ impl<'i> Intake<'i> {
         events.rows.retain(|row| row.channel != UNREAD);
         let unread = (unread - events.rows.len()) as u64;
         if unread > 0 {
-            *left_out.entry("a write to a file that is no log here").or_insert(0) += unread;
+            *left_out.entry("a write to a file or a pipe that is no log here").or_insert(0) += unread;
         }
         let known = Known::new(&events);
         placing::place(&mut events, &mut threads, &recording, &known);

@@ -9,44 +9,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use astracer_model::ids::TraceId;
 use astracer_recording::intern::{Interner, Symbol};
 use rapidhash::fast::RandomState;
 use serde::Serialize;
 
+use crate::log_row::{LogRow, Written};
+use crate::pipes::{self, Piped};
 use crate::points::{NONE, Point, Points, line_number};
 
 /// Marks a write whose file is not known to be a log.
 pub(crate) const UNREAD: u32 = NONE - 1;
-
-/// One log record.
-#[derive(Clone, Debug)]
-pub(crate) struct LogRow {
-    pub(crate) file: u32,
-    pub(crate) line: u64,
-    pub(crate) time: u64,
-    /// The whole record in the texts of all events.
-    pub(crate) text: (u64, u32),
-    /// Its writer, in the list of all.
-    pub(crate) writer: u32,
-    /// The unit of the time's last digit.
-    pub(crate) resolution: u64,
-    /// True if the lines of its log are in no order.
-    pub(crate) is_loose: bool,
-    /// Its number among the recording's log records.
-    pub(crate) log: u32,
-    /// The trace that it states or mentions; zero for none.
-    pub(crate) trace: TraceId,
-    /// The ids of its span: the first, and their number.
-    pub(crate) ids: (u32, u16),
-}
-
-/// A write to a file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Written {
-    pub(crate) path: Symbol,
-    pub(crate) row: u32,
-}
 
 /// The number of records that were joined, by evidence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -104,6 +76,7 @@ pub(crate) fn join(
         by_name.entry(file_name(path)).or_default().push(Symbol(at));
     }
     let files: Vec<Arc<str>> = events.files.clone();
+    let pipes = pipes::pipes(written, paths);
     let mut from = 0;
     let mut rest = Vec::new();
     while let Some(first) = records.get(from) {
@@ -117,7 +90,7 @@ pub(crate) fn join(
             Best::One(path) => {
                 let begin = written.partition_point(|write| write.path < path);
                 let end = written.partition_point(|write| write.path <= path);
-                let unwritten = align(events, own, &written[begin..end], &mut joins);
+                let unwritten = align(events, own, &written[begin..end], false, &mut joins);
                 joins.before_first_write += unwritten.len() as u64;
                 if keeps_unwritten {
                     rest.extend(unwritten);
@@ -127,7 +100,18 @@ pub(crate) fn join(
                 joins.ambiguous_logs += 1;
                 rest.extend_from_slice(own);
             }
-            Best::None => rest.extend_from_slice(own),
+            Best::None => match pipes::find(events, own, &pipes) {
+                Some(Piped { writes, records, is_wrapped }) => {
+                    let (own, behind) = own.split_at(records);
+                    let mut unwritten = align(events, own, &writes, is_wrapped, &mut joins);
+                    unwritten.extend_from_slice(behind);
+                    joins.before_first_write += unwritten.len() as u64;
+                    if keeps_unwritten {
+                        rest.extend(unwritten);
+                    }
+                }
+                None => rest.extend_from_slice(own),
+            },
         }
     }
     *records = rest;
@@ -162,8 +146,14 @@ fn best(name: &str, candidates: &[Symbol], paths: &Interner) -> Best {
 const WINDOW: usize = 64;
 
 /// Gives each write its records, from the last. Returns the records that no traced call wrote, as
-/// before strace attached.
-fn align(events: &mut Points, records: &[LogRow], writes: &[Written], joins: &mut Joins) -> Vec<LogRow> {
+/// before strace attached. A record that `is_wrapped` has more than the bytes that were written.
+fn align(
+    events: &mut Points,
+    records: &[LogRow],
+    writes: &[Written],
+    is_wrapped: bool,
+    joins: &mut Joins,
+) -> Vec<LogRow> {
     let mut is_used = vec![false; records.len()];
     let mut top = records.len();
     for write in writes.iter().rev() {
@@ -171,7 +161,7 @@ fn align(events: &mut Points, records: &[LogRow], writes: &[Written], joins: &mu
             top -= 1;
         }
         let row = events.rows[write.row as usize];
-        let Some(range) = written_by(events, records, &is_used[..top], &row) else {
+        let Some(range) = written_by(events, records, &is_used[..top], &row, is_wrapped) else {
             joins.unknown_writes += 1;
             continue;
         };
@@ -195,12 +185,25 @@ fn align(events: &mut Points, records: &[LogRow], writes: &[Written], joins: &mu
 
 /// The records of one write among those that are left. Sizes may differ, because a log that was
 /// kept may have been edited; then the last record counts if it begins like the write.
-fn written_by(events: &Points, records: &[LogRow], is_used: &[bool], row: &Point) -> Option<Range<usize>> {
+fn written_by(
+    events: &Points,
+    records: &[LogRow],
+    is_used: &[bool],
+    row: &Point,
+    is_wrapped: bool,
+) -> Option<Range<usize>> {
     let known = events.text(row).as_bytes();
     let len = |at: usize| u64::from(records[at].text.1);
+    let text = |at: usize| records[at].bytes(events);
+    if is_wrapped {
+        let line = pipes::first_line(events.text(row));
+        let window = is_used.len().saturating_sub(WINDOW)..is_used.len();
+        let has = |at: usize| std::str::from_utf8(text(at)).is_ok_and(|text| text.contains(line));
+        let found = window.rev().find(|&at| !is_used[at] && !line.is_empty() && has(at))?;
+        return Some(found..found + 1);
+    }
     let starts = |at: usize| {
-        let (start, len) = records[at].text;
-        let text = events.texts.get(start as usize..start as usize + len as usize).unwrap_or_default();
+        let text = text(at);
         let len = known.len().min(text.len());
         len > 0 && known.get(..len) == text.get(..len)
     };

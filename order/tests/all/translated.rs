@@ -3,6 +3,7 @@
 
 use astracer_causality::edge::EdgeKind;
 use astracer_causality::intake::{Collected, Intake};
+use astracer_model::event::EventKind;
 use astracer_order::{Options, Order};
 use astracer_recording::stop::Pulse;
 
@@ -112,4 +113,38 @@ fn what_is_not_unique_is_not_joined() {
         ("pc", "web.strace", server("GET /same", 5_555, 0) + &server("GET /same", 5_556, 1_000)),
     ];
     assert_eq!(collected(&files).joins.translated.values().sum::<u64>(), 2);
+}
+
+/// Records of standard output and error, as a container's runtime writes them to one log, or bare.
+#[test]
+fn records_join_the_writes_to_a_pipe_that_leads_to_their_log() {
+    let texts = ["one of them", "another one", "a third one", "the last one"];
+    let line = |at: usize| format!("2026-05-14 09:00:01.00{at} INFO [main] a: {}\n", texts[at]);
+    let call = |at: usize| {
+        let (pipe, len) = (4242 + at % 2, line(at).len());
+        let descriptor = 1 + at % 2;
+        format!(
+            "100 1778749201.00{at}000 write({descriptor}<pipe:[{pipe}]>, {:?}, {len}) = {len}\n",
+            line(at)
+        )
+    };
+    let calls: String = (0..4).map(call).collect();
+    let bare: String = (0..4).map(line).collect();
+    let wrapped = |at: usize| {
+        let stream = ["stdout", "stderr"][at % 2];
+        format!("2026-05-14T09:00:01.00{at}900000Z {stream} F {}", line(at))
+    };
+    let wrapped: String = (0..4).map(wrapped).collect();
+    // Records before strace began, and after it ended.
+    let around = line(0).replace("one of them", "before") + &bare + &line(3).replace("the last one", "after");
+    let other = bare.replace("one", "two");
+    for (log, joined) in [(&bare, 4), (&wrapped, 4), (&around, 4), (&other, 0)] {
+        let files = [("", "app.strace", calls.clone()), ("", "out.log", log.clone())];
+        let collected = collected(&files);
+        assert_eq!(collected.joins.write, joined, "{log}: {:?}", collected.joins);
+        let order = order_of(collected);
+        let logs = order.events.rows().iter().filter(|row| row.kind == EventKind::Log);
+        let on_thread = logs.filter(|row| order.events.thread(row).name == "100@local").count();
+        assert_eq!(on_thread as u64, joined, "{log}");
+    }
 }
