@@ -26,6 +26,7 @@ use crate::source::{Bounds, LogReading, check_inputs};
 use crate::values;
 
 mod ask;
+mod believe;
 mod clocks;
 mod contradictions;
 mod falcon;

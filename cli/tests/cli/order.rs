@@ -368,10 +368,54 @@ fn the_first_screen_says_when_clocks_alone_order_the_logs() {
     let screen = |path: &str| success(&run(&["order", path]));
     let says = "no cause between processes is known: this is an order by clocks";
     let text = screen(input.path());
-    assert!(!text.contains(says) && text.contains("LOGS --cause-of 5"), "{text}");
+    assert!(!text.contains(says) && text.contains("astracer order \"$@\" --cause-of 5"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains(input.path())), "{text}");
     let logs = Scratch::new("order-alone.jsonl", &without("size"));
     assert!(screen(logs.path()).contains(says));
+}
+
+/// Each of two threads sends what the other needs before it sends.
+const CYCLE: &str = r#"{"type":"RCV","timestamp":1525880625800,"thread":"1@a","src":"b","src_port":2,"dst":"a","dst_port":1,"size":9,"id":1}
+{"type":"SND","timestamp":1525880625801,"thread":"1@a","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":2}
+{"type":"RCV","timestamp":1525880625802,"thread":"2@b","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":3}
+{"type":"SND","timestamp":1525880625803,"thread":"2@b","src":"b","src_port":2,"dst":"a","dst_port":1,"size":9,"id":4}
+"#;
+
+/// Contradictions come first, then the clocks, then errors by host. The commands run in a shell,
+/// also with a space and a quotation mark in the path.
+#[test]
+fn the_first_screen_says_what_to_believe_and_what_to_type() {
+    let input = Scratch::new("order-cycle.jsonl", CYCLE);
+    let output = run(&["order", input.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.starts_with(b"no order exists: 1 contradiction\n2 hosts; "), "{output:?}");
+    let text = success(&run(&["order", input.path(), "--drop-cycles"]));
+    assert!(text.starts_with("left out because of 1 contradiction: 1 constraint"), "{text}");
+    let input = Scratch::new("order-round-first.jsonl", ROUND);
+    // By hand: 2 ms from a's SND to b's RCV, and 2 ms back, by clocks that differ by 50 ms.
+    let text = success(&run(&["order", input.path()]));
+    assert!(text.starts_with("2 hosts; b is 50 \u{b1} 2 ms ahead of a, from 2 messages\n"), "{text}");
+    let folder = Folder::new("order believe it's");
+    let log = |host: &str, level: &str| {
+        format!(
+            "{{\"time\":\"2026-05-14T09:00:01.000Z\",\"host\":\"{host}\",\"level\":\"{level}\",\"msg\":\"m\"}}\n"
+        )
+    };
+    let logs = [log("c", "error"), log("a", "error"), log("a", "warn"), log("a", "fatal"), log("c", "info")];
+    let path = folder.file("all of it.jsonl", &logs.concat());
+    let text = success(&run(&["order", &path]));
+    let says = "2 hosts; c, a unknown: taken as recorded\n\
+                no cause between processes is known: this is an order by clocks\n\
+                errors: a 2, c 1\nwarnings: a 1\n";
+    assert!(text.starts_with(says), "{text}");
+    let (_, commands) = text.split_once("next, for a shell:\n").expect("commands");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_astracer")).parent().expect("a folder");
+    let html = folder.join("order.html");
+    let commands = commands.replace("order.html", &format!("'{}'", html.replace('\'', "'\\''")));
+    let script = format!("set -e\nPATH={}:$PATH\n{commands}", binary.display());
+    let shell = std::process::Command::new("sh").arg("-c").arg(&script).output().expect("a shell");
+    assert!(shell.status.success(), "{script}: {shell:?}");
+    assert_eq!(commands.matches("astracer order").count(), 4, "{commands}");
 }
 
 /// The lines of [`EVENTS`] that do not hold a text.

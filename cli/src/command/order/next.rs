@@ -1,17 +1,20 @@
-//! The end of the first screen: the limits of this order, and the commands to type next.
+//! The end of the first screen: the evidence to add, and commands that can be pasted into a shell.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use astracer_model::event::EventKind;
+use astracer_model::log::Severity;
 use astracer_order::Order;
 
-use crate::output::shown;
+use crate::output::{is_safe, shown};
 
-/// Longer arguments are replaced by a name.
-const ARGUMENTS_MAX: usize = 30;
+/// Longer arguments are set once, as the shell's own.
+const ARGUMENTS_MAX: usize = 40;
+/// Columns of a line of arguments, with its indent and the backslash behind it.
+const COLUMNS: usize = 74;
 
-/// Sentences for the screen.
+/// Sentences for the screen. Commands have no comments, which not every shell reads.
 pub(super) fn steps(paths: &[PathBuf], order: &Order) -> String {
     let mut text = String::new();
     let events = &order.events;
@@ -19,33 +22,92 @@ pub(super) fn steps(paths: &[PathBuf], order: &Order) -> String {
     let joins = order.edges.iter().any(|edge| process(edge.before) != process(edge.after));
     if events.processes().len() > 1 && !joins {
         text.push_str(
-            "no cause between processes is known: this is an order by clocks\n  \
-             add what strace -f -ttt -T -yy -s 512 -o FILE records of each process, or spans and \
-             records with trace ids (docs/order.md)\n",
+            "for causes, add what strace -f -ttt -T -yy -s 512 -o FILE records of each process, or \
+             spans and records with trace ids (docs/order.md)\n",
         );
     }
-    let arguments: Vec<_> = paths.iter().map(|path| shown(path)).collect();
-    let arguments = arguments.join(" ");
-    let arguments =
-        if arguments.len() > ARGUMENTS_MAX || arguments.contains('\\') { "LOGS" } else { &arguments };
-    let last = |kind: Option<EventKind>| {
-        let fits = |event: &&u32| kind.is_none_or(|kind| events.rows()[**event as usize].kind == kind);
-        order.sequence.iter().rev().find(fits).map(|&event| events.rows()[event as usize].id)
-    };
-    let log = last(Some(EventKind::Log));
-    let mut lines: Vec<(String, &str)> = Vec::new();
+    let words: Vec<_> = paths.iter().map(|path| quoted(&path.to_string_lossy())).collect();
+    let inline = words.join(" ");
+    text.push_str("next, for a shell:\n");
+    let is_short = inline.chars().count() <= ARGUMENTS_MAX;
+    if !is_short {
+        text.push_str(&set(&words));
+    }
+    let arguments = if is_short { &inline } else { "\"$@\"" };
+    let rows = events.rows();
+    let last = |fits: &dyn Fn(u32) -> bool| order.sequence.iter().rev().copied().find(|&event| fits(event));
+    let is_log = |event: u32| rows[event as usize].kind == EventKind::Log;
+    let is_error = |event: u32| order.severity(&rows[event as usize]) >= Severity::ERROR;
+    let log = last(&is_log);
+    let asked = last(&is_error).or(log).or(last(&|_| true));
+    // Another process is more interesting than the same.
+    let other = asked.and_then(|asked| {
+        let of_others = |&&event: &&u32| process(event) != process(asked) && is_log(event) == is_log(asked);
+        order.sequence.iter().find(of_others).or(order.sequence.first()).copied()
+    });
+    let id = |event: u32| rows[event as usize].id;
+    let mut options = Vec::new();
     if log.is_some() {
-        lines.push(("--merged".to_owned(), "all log records as one log"));
+        options.push("--merged".to_owned());
     }
-    if let Some(id) = log.or(last(None)) {
-        lines.push((format!("--cause-of {id}"), "all that may have caused an event"));
-    }
-    lines.push(("--between A B".to_owned(), "A may have caused B, or not"));
-    lines.push(("--html order.html".to_owned(), "the space-time diagram"));
-    let widest = lines.iter().map(|(option, _)| option.len()).max().unwrap_or(0);
-    text.push_str("next:\n");
-    for (option, what) in lines {
-        let _ = writeln!(text, "  astracer order {arguments} {option:widest$}  {what}");
+    options.extend(asked.map(|event| format!("--cause-of {}", id(event))));
+    let two = other.zip(asked).filter(|(one, event)| one != event);
+    options.extend(two.map(|(one, event)| format!("--between {} {}", id(one), id(event))));
+    options.push("--html order.html".to_owned());
+    for option in options {
+        let _ = writeln!(text, "  astracer order {arguments} {option}");
     }
     text
+}
+
+/// The command that sets the shell's arguments, over several lines if need be.
+fn set(words: &[String]) -> String {
+    let mut text = "  set --".to_owned();
+    let mut column = text.len();
+    for word in words {
+        let len = word.chars().count();
+        if column + 1 + len > COLUMNS && column > 6 {
+            text.push_str(" \\\n   ");
+            column = 3;
+        }
+        text.push(' ');
+        text.push_str(word);
+        column += 1 + len;
+    }
+    text + "\n"
+}
+
+/// A word as a POSIX shell reads it. One with invisible characters is shown with escapes, which no
+/// shell reads.
+fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_alphanumeric() || "_-./=:@%+,".contains(char);
+    match word {
+        _ if !is_safe(word) || word.contains('\n') => shown(word.as_ref()),
+        _ if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
+        _ => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rules of POSIX's shell: within single quotes, only these need care.
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (word, expected) in [
+            ("web=logs/a.log", "web=logs/a.log"),
+            ("my logs/", "'my logs/'"),
+            ("it's", "'it'\\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
+        let words: Vec<String> = (0..9).map(|at| format!("host{at}=logs/of/a/host/{at}")).collect();
+        let text = set(&words);
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        let joined = text.replace("\\\n", "");
+        assert_eq!(joined.split_whitespace().skip(2).collect::<Vec<_>>(), words);
+    }
 }

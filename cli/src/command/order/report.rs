@@ -8,6 +8,7 @@ use astracer_order::{Order, Soft};
 use astracer_recording::trend::Steps;
 use serde::Serialize;
 
+use super::believe;
 use super::clocks::{self, Clock};
 use super::contradictions;
 use crate::load::{Input, utc};
@@ -135,7 +136,9 @@ impl<'a> Report<'a> {
                 counts.iter().map(|(name, number)| format!("{name} {}", count(*number))).collect();
             parts.join(", ")
         };
-        let mut text = self.input.heading() + &self.input.logs();
+        let mut text = contradictions::dropped(self.order) + &believe::lines(self.order);
+        text.push_str(&self.input.heading());
+        text.push_str(&self.input.logs());
         let _ = writeln!(
             text,
             "{} of {} on {}: {}",
@@ -176,7 +179,6 @@ impl<'a> Report<'a> {
                 clocks::length(self.moved.largest_ns)
             );
         }
-        text.push_str(&contradictions::dropped(self.order));
         if self.order.exists() {
             let _ = writeln!(
                 text,
