@@ -247,8 +247,11 @@ fn unsteady(events: &Points, edges: &[Edge], clocks: &mut [HostClock]) {
             };
             Some(pieces::Bound { order, time: row.time, ahead, is_upper, point })
         });
-        let bounds = bounds.collect();
-        pieces::describe(&mut clocks[at], bounds);
+        let bounds: Vec<pieces::Bound> = bounds.collect();
+        pieces::describe(&mut clocks[at], bounds.clone());
+        if is_unsteady(&clocks[at]) {
+            pieces::settle(&mut clocks[at], &bounds);
+        }
         if is_unsteady(&clocks[at]) {
             return;
         }

@@ -28,6 +28,8 @@ pub struct HostClock {
     pub evidence: ClockEvidence,
     /// Messages from other hosts to this one that bound its clock, and in the other direction.
     pub messages: (u64, u64),
+    /// Messages that contradict the estimate, as if they had wrong stamps.
+    pub contradicted: u64,
     /// The lines that describe a clock which drifts or was set; empty for a clock with one offset.
     pub pieces: Vec<Piece>,
 }
@@ -262,6 +264,7 @@ pub fn estimate(names: &[String], bounds: Bounds, given: &[Option<i64>]) -> Vec<
             within: None,
             evidence: if given(host).is_some() { ClockEvidence::Given } else { ClockEvidence::None },
             messages: (0, 0),
+            contradicted: 0,
             pieces: Vec::new(),
         })
         .collect();

@@ -20,6 +20,11 @@ const BOUNDS_MIN: usize = 3;
 /// A clock that is set more often is not described.
 const PIECES_MAX: usize = 16;
 
+/// At most one of this many messages may have a wrong stamp; one alone of a few.
+const WRONG_PART: usize = 16;
+/// Messages of which one may have a wrong stamp.
+const FEW: usize = 4;
+
 /// A message from or to a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
@@ -54,6 +59,38 @@ pub(crate) fn describe(clock: &mut HostClock, mut bounds: Vec<Bound>) {
     clock.within = pieces.iter().map(|piece| piece.within).max();
     clock.evidence = ClockEvidence::BothWays;
     clock.pieces = pieces;
+}
+
+/// Describes a clock by the one offset that the fewest bounds contradict, if these are few: wrong
+/// stamps.
+pub(crate) fn settle(clock: &mut HostClock, bounds: &[Bound]) {
+    // The offset rises over each upper bound, which it then contradicts, and over each lower one,
+    // which it no longer does.
+    let mut ends: Vec<(i64, bool)> = bounds.iter().map(|bound| (bound.ahead, bound.is_upper)).collect();
+    ends.sort_unstable();
+    let mut against = ends.iter().filter(|(_, is_upper)| !is_upper).count();
+    let mut best = (usize::MAX, 0, 0);
+    for pair in ends.windows(2) {
+        let [(least, is_upper), (most, _)] = [pair[0], pair[1]];
+        if is_upper {
+            against += 1
+        } else {
+            against -= 1
+        }
+        best = best.min((against, least, most));
+    }
+    let (against, least, most) = best;
+    let kept = |upper: bool| {
+        bounds.iter().filter(|bound| bound.is_upper == upper && (bound.ahead >= most) == upper).count()
+    };
+    let is_rare = against.saturating_mul(WRONG_PART) <= bounds.len() || against == 1 && bounds.len() >= FEW;
+    if !is_rare || kept(true) == 0 || kept(false) == 0 {
+        return;
+    }
+    clock.ahead = i64::midpoint(least, most);
+    clock.within = Some(most.abs_diff(least).div_ceil(2));
+    clock.evidence = ClockEvidence::BothWays;
+    clock.contradicted = against as u64;
 }
 
 /// Puts the end of a piece where the next one begins. A bound may hold on both lines; the closer
@@ -195,6 +232,7 @@ mod tests {
             within: None,
             evidence: ClockEvidence::Unsteady,
             messages: (0, 0),
+            contradicted: 0,
             pieces: Vec::new(),
         }
     }
@@ -252,7 +290,17 @@ mod tests {
         let (mut bounds, _) = messages(1, |_| 0);
         bounds[599].ahead += 40_000_000_000;
         let mut found = clock();
-        describe(&mut found, bounds);
+        describe(&mut found, bounds.clone());
         assert_eq!((found.pieces.len(), found.evidence), (0, ClockEvidence::Unsteady));
+        // All but these describe it.
+        bounds[300].ahead -= 40_000_000_000;
+        settle(&mut found, &bounds);
+        assert_eq!((found.evidence, found.contradicted), (ClockEvidence::BothWays, 2));
+        assert!(found.within.is_some_and(|within| found.ahead.unsigned_abs() <= within && within < 100_000));
+        // Half of them contradict the others.
+        let mut found = clock();
+        bounds[300..].iter_mut().for_each(|bound| bound.ahead += 40_000_000_000);
+        settle(&mut found, &bounds);
+        assert_eq!(found.evidence, ClockEvidence::Unsteady);
     }
 }

@@ -38,6 +38,10 @@ pub mod vectors;
 
 pub use goal::{Goal, Soft};
 
+/// The recorded time of an outlier that is farther from its causes and effects does not count, in
+/// nanoseconds.
+const FAR: u64 = 1_000_000_000;
+
 /// The options of [`order`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -88,9 +92,11 @@ pub struct Order {
     pub host_clocks: Vec<HostClock>,
     /// The recorded time of each event, less what its host's clock runs ahead.
     pub aligned_times: Vec<u64>,
-    /// The time of each event that contradicts no constraint and is closest to
-    /// [`Self::aligned_times`]. Empty if no order exists.
+    /// The time of each event that contradicts no constraint: that of
+    /// [`Self::aligned_times`] for as many events as possible. Empty if no order exists.
     pub times: Vec<u64>,
+    /// Events whose recorded times contradict more than one other event.
+    pub outliers: Vec<u32>,
 }
 
 /// The number of constraints of a kind.
@@ -143,17 +149,26 @@ pub fn order(collected: Collected, options: &Options, pulse: &mut Pulse<'_>) -> 
         host_clocks,
         aligned_times,
         times: Vec::new(),
+        outliers: Vec::new(),
     };
     let Some(any_order) = any_order else { return Some(order) };
     let clocks = graph.levels(points, &any_order);
     // A junction is no event: it comes as soon as it may, and delays nothing.
     let times = finer_times(&graph, &any_order, &order.events, &order.aligned_times);
-    let ranks: Vec<u64> = times.iter().copied().chain(vec![0; nodes - points]).collect();
+    let repaired = repair::repaired(&graph, &any_order, &times);
+    let mut ranks: Vec<u64> = times.iter().copied().chain(vec![0; nodes - points]).collect();
+    // A stamp that is far off would hold up all that follows it.
+    for &event in &repaired.outliers {
+        let (rank, time) = (&mut ranks[event as usize], repaired.times[event as usize]);
+        if rank.abs_diff(time) > FAR {
+            *rank = time;
+        }
+    }
     let (schedule, soft) = match options.goal {
         Goal::Concurrency => goal::by_clock(&graph, &clocks, &ranks, &order.events),
         Goal::Time => goal::by_time(&graph, &ranks, &order.events),
     };
-    order.times = repair::repaired(&graph, &schedule, &times);
+    (order.times, order.outliers) = (repaired.times, repaired.outliers);
     order.places = graph::positions(&schedule);
     order.sequence = schedule.iter().copied().filter(|&node| (node as usize) < points).collect();
     order.positions = graph::positions(&order.sequence);
@@ -208,13 +223,15 @@ impl Order {
     /// The number of events whose time contradicted a constraint, and the largest shift that
     /// repaired them, in nanoseconds.
     pub fn moved(&self) -> (u64, u64) {
-        let shifts = self.times.iter().zip(&self.aligned_times).map(|(new, old)| new.abs_diff(*old));
-        // A log's time is cut: it says no more than its last digit.
-        let shifts = shifts.zip(self.events.rows()).filter(|(shift, row)| *shift > row.resolution);
-        shifts
-            .map(|(shift, _)| shift)
-            .filter(|&shift| shift > 0)
-            .fold((0, 0), |(count, most), shift| (count + 1, most.max(shift)))
+        let shifts = (0..self.times.len()).filter_map(|event| self.shift(event as u32));
+        shifts.fold((0, 0), |(count, most), shift| (count + 1, most.max(shift)))
+    }
+
+    /// By how many nanoseconds the time of an event was repaired; `None` if it was not. A log's
+    /// time is cut: it says no more than its last digit.
+    pub fn shift(&self, event: u32) -> Option<u64> {
+        let shift = self.times.get(event as usize)?.abs_diff(self.aligned_times[event as usize]);
+        Some(shift).filter(|&shift| shift > self.events.rows()[event as usize].resolution)
     }
 
     /// The number of constraints of each kind that occurs.

@@ -164,7 +164,7 @@ fn drawing(diagram: &Diagram<'_>, layout: &Layout, stamps: Stamps) -> Markup {
                     cx=(number(x(event))) cy=(number(y(event))) r="3" {
                     title {
                         (row.kind.name()) " " (details(order, row)) "\n" (stamps.show(time(order, event)))
-                        @if row.time != time(order, event) { " (recorded " (stamps.show(row.time)) ")" } " on "
+                        @if order.stated(event) != time(order, event) { " (recorded " (stamps.show(order.stated(event))) ")" } " on "
                         (line(&order.events.thread(row).name)) ", id " (row.id) ", " (line(&place(order, row)))
                     }
                 }

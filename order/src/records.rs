@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use astracer_causality::points::Point;
+use astracer_causality::points::{NONE, Point};
 use astracer_model::ids::TraceId;
 use astracer_model::log::Severity;
 use astracer_recording::Recording;
@@ -42,6 +42,22 @@ impl Order {
     /// The facts of a log record; `None` for other events, and for records of event files.
     pub fn log(&self, row: &Point) -> Option<&LogFacts> {
         self.logs.get(row.log as usize)
+    }
+
+    /// The time that an event states, which may be out of its log's order or contradict a cause.
+    pub fn stated(&self, event: u32) -> u64 {
+        let row = &self.events.rows()[event as usize];
+        // A record that a traced call wrote has the time of the call.
+        let log = self.log(row).filter(|_| row.log_file == NONE);
+        log.and_then(|log| log.time).unwrap_or(row.time)
+    }
+
+    /// The stated time by the corrected clock, if the event has its place by other evidence.
+    pub fn misplaced(&self, event: u32) -> Option<u64> {
+        let (row, stated) = (&self.events.rows()[event as usize], self.stated(event));
+        let is_misplaced = stated != row.time || self.shift(event).is_some();
+        let ahead = i128::from(row.time) - i128::from(self.aligned_times[event as usize]);
+        is_misplaced.then(|| u64::try_from(i128::from(stated) - ahead).unwrap_or(stated))
     }
 
     /// The severity of an event; unspecified if it states none.

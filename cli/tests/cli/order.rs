@@ -264,6 +264,44 @@ fn times_out_of_order_are_named_and_move_no_other() {
     assert_eq!(messages, ['1', '2', '3'], "{text}");
 }
 
+/// One stamp of 2066 in a log, and one among events with causes: nothing else moves, and what has
+/// its place by other evidence is printed with its own time.
+#[test]
+fn a_wrong_stamp_is_named_and_its_neighbours_stay() {
+    let folder = Folder::new("order-outlier");
+    let line = |time: &str, text: &str| format!("2026-05-14 09:00:{time} INFO a: {text}\n");
+    let wrong = "2066-10-24 23:45:52.000 INFO a: 2 (bad stamp)\n";
+    let a =
+        folder.file("a.log", &(line("00.000", "1") + wrong + &line("02.000", "3") + &line("04.000", "4")));
+    let b = folder.file("b.log", &(line("01.000", "1") + &line("03.000", "2") + &line("05.000", "3")));
+    let (a, b) = (format!("a={a}"), format!("b={b}"));
+    let args = ["order", &a, &b, "--offset", "a=0ms", "--merged"];
+    let printed = |text: &str| -> Vec<String> { text.lines().map(|line| line[2..26].to_owned()).collect() };
+    let times =
+        ["00", "00", "01", "02", "03", "04", "05"].map(|second| format!("2026-05-14T09:00:{second}.000Z"));
+    let mut expected = times.to_vec();
+    expected[1] = "2066-10-24T23:45:52.000Z".to_owned();
+    // The step is a note on standard error.
+    let stdout = |args: &[&str]| String::from_utf8(run(args).stdout).expect("UTF-8");
+    assert_eq!(printed(&stdout(&args)), expected);
+    let json = stdout(&[&args[..5], &["--merged=jsonl"]].concat());
+    let placed: Vec<_> =
+        json.lines().filter(|line| line.contains("\"placed\":\"2026-05-14T09:00:00.000Z\"")).collect();
+    assert!(matches!(placed[..], [line] if line.contains("bad stamp")), "{json}");
+    // The answer of b is stamped an hour late, before two records of its thread.
+    let late = ROUND.replace("1525880625855", "1525884225855");
+    let more = late.clone()
+        + r#"{"type":"LOG","timestamp":1525880625856,"thread":"2@b","message":"next","id":9}"#
+        + "\n";
+    let input = Scratch::new("order-late-stamp.jsonl", &more);
+    let text = unwrapped(&success(&run(&["order", input.path(), "--offset", "b=50ms"])));
+    let says = format!("warning: {}:6: the time 2018-05-09T16:43:45.855Z contradicts", input.path());
+    assert!(text.contains(&says) && text.contains("1 event contradicts a cause"), "{text}");
+    let merged = success(&run(&["order", input.path(), "--offset", "b=50ms", "--merged"]));
+    let last: Vec<_> = merged.lines().map(|line| line.rsplit(' ').next().unwrap_or_default()).collect();
+    assert_eq!(last, ["asked", "worked", "idled", "next", "it"], "{merged}");
+}
+
 /// The span began 500 ms after the record's whole second, which only whole milliseconds contradict.
 #[test]
 fn the_last_digit_of_a_log_bounds_its_clock() {
@@ -412,8 +450,11 @@ fn the_first_screen_says_what_to_believe_and_what_to_type() {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_astracer")).parent().expect("a folder");
     let html = folder.join("order.html");
     let commands = commands.replace("order.html", &format!("'{}'", html.replace('\'', "'\\''")));
-    let script = format!("set -e\nPATH={}:$PATH\n{commands}", binary.display());
-    let shell = std::process::Command::new("sh").arg("-c").arg(&script).output().expect("a shell");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", binary.to_str().expect("UTF-8"));
+    let script = format!("set -e\n{commands}");
+    let mut shell = std::process::Command::new("sh");
+    let shell = shell.env("PATH", path).arg("-c").arg(&script).output().expect("a shell");
     assert!(shell.status.success(), "{script}: {shell:?}");
     assert_eq!(commands.matches("astracer order").count(), 4, "{commands}");
 }

@@ -67,6 +67,11 @@ fn brief(clock: &HostClock, reference: &str) -> String {
     let evidence = match clock.evidence {
         ClockEvidence::Spans => format!("from {}", plural(to.max(from), "call")),
         ClockEvidence::Records => format!("an estimate from {}", plural(to.max(from), "trace")),
+        _ if clock.contradicted > 0 => format!(
+            "from all but {} of {}",
+            count(clock.contradicted),
+            plural(to.saturating_add(from), "message")
+        ),
         _ => format!("from {}", plural(to.saturating_add(from), "message")),
     };
     match clock.pieces.as_slice() {

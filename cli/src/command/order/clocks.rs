@@ -18,6 +18,8 @@ pub(super) struct Clock<'a> {
     evidence: &'static str,
     messages_to: u64,
     messages_from: u64,
+    /// Messages that contradict the estimate, as if they had wrong stamps.
+    messages_against: u64,
     /// The offset as a function of time, of a clock that drifts or was set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pieces: Vec<Piece>,
@@ -53,6 +55,7 @@ pub(super) fn of(order: &Order) -> Vec<Clock<'_>> {
         evidence: clock.evidence.name(),
         messages_to: clock.messages.0,
         messages_from: clock.messages.1,
+        messages_against: clock.contradicted,
         says: match clock.pieces.is_empty() {
             true => sentence(name(host), clock, name(clock.reference)),
             false => pieces(order, name(host), clock, name(clock.reference)),
@@ -144,7 +147,12 @@ fn within(within: Option<u64>) -> String {
 
 fn messages(clock: &HostClock) -> String {
     let (to, from) = clock.messages;
-    format!("{} to it, {from} from it", plural(to, "message"))
+    let but = match clock.contradicted {
+        0 => String::new(),
+        1 => "; 1 contradicts it".to_owned(),
+        some => format!("; {some} contradict it"),
+    };
+    format!("{} to it, {from} from it{but}", plural(to, "message"))
 }
 
 /// A length of time with a unit: "1.300 ms".
@@ -169,6 +177,7 @@ mod tests {
             within: Some(210_000),
             evidence: ClockEvidence::BothWays,
             messages: (31, 12),
+            contradicted: 0,
             pieces: Vec::new(),
         };
         assert_eq!(

@@ -350,7 +350,7 @@ fn write(
 ) -> io::Result<()> {
     let order = links.order();
     let events = &order.events;
-    let mut clocks = Clocks::new(links, lines);
+    let (mut clocks, stamps) = (Clocks::new(links, lines), Stamps::of(order));
     // The record above, with its line and number.
     let mut above: Option<(u32, u32, u32)> = None;
     for &event in &order.sequence {
@@ -385,11 +385,16 @@ fn write(
                 if trace != TraceId::ZERO {
                     object["trace_id"] = json!(trace.to_string());
                 }
+                if order.misplaced(event).is_some() {
+                    object["placed"] = json!(stamps.show(at));
+                }
                 object.to_string().trim_start_matches('{').to_owned()
             }
             _ => message,
         };
         let host = events.host(row);
+        // Where a record has its place by other evidence, its own time is shown.
+        let at = order.misplaced(event).unwrap_or(at);
         printer.line(mark, &Line { time: Some(at), host, process, severity, body: &body })?;
     }
     Ok(())

@@ -171,11 +171,15 @@ impl<'a> Report<'a> {
         for says in &self.steps {
             let _ = writeln!(text, "{says}");
         }
+        text.push_str(&outliers(self.order));
         if self.moved.events > 0 {
             let _ = writeln!(
                 text,
-                "{} contradict a cause by their recorded time; repaired times differ by at most {}",
-                output::plural(self.moved.events, "event"),
+                "{} by recorded times; repaired times differ by at most {}",
+                match self.moved.events {
+                    1 => "1 event contradicts a cause".to_owned(),
+                    some => format!("{} events contradict a cause", count(some)),
+                },
                 clocks::length(self.moved.largest_ns)
             );
         }
@@ -190,6 +194,21 @@ impl<'a> Report<'a> {
         text.push_str(&self.input.footing());
         text
     }
+}
+
+/// A sentence about the first event whose time contradicts several others.
+fn outliers(order: &Order) -> String {
+    let shifts = order.outliers.iter().filter_map(|&event| Some((event, order.shift(event)?)));
+    let outliers: Vec<_> = shifts.collect();
+    let Some(&(first, shift)) = outliers.first() else { return String::new() };
+    format!(
+        "warning: {}: the time {} contradicts its causes or effects by {} ({}); the event keeps its place \
+         among them\n",
+        output::escaped(&order.events.place(&order.events.rows()[first as usize])),
+        utc(order.stated(first)),
+        clocks::length(shift),
+        output::plural(outliers.len() as u64, "such event"),
+    )
 }
 
 /// A sentence about times that are out of the order of their lines.
