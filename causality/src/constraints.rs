@@ -3,6 +3,7 @@
 //! | kind | before | after |
 //! |---|---|---|
 //! | PO | an event | the next of its thread |
+//! | LN | a record of a log without threads | the next of its writer |
 //! | FS | a fork | the start of its child |
 //! | EJ | the end of a thread | a join with it |
 //! | CA | the n-th connect of a connection | its n-th accept |
@@ -50,8 +51,12 @@ fn program_order(events: &Points, found: &mut Found) {
     vector_clocks(events, &order, found);
     let is_pair = |pair: &&[u32]| rows[pair[0] as usize].chain == rows[pair[1] as usize].chain;
     let edges = order.windows(2).filter(is_pair);
+    let kind = |chain: u32| match events.threads[chain as usize].is_log {
+        true => EdgeKind::Line,
+        false => EdgeKind::ProgramOrder,
+    };
     found.edges.extend(edges.map(|pair| Edge {
-        kind: EdgeKind::ProgramOrder,
+        kind: kind(rows[pair[0] as usize].chain),
         before: pair[0],
         after: pair[1],
     }));

@@ -19,6 +19,9 @@ pub enum EdgeKind {
     VectorClock,
     /// An X-Trace report names the other as its cause.
     Report,
+    /// The one record stands before the other in a log that states no threads: an order, but no
+    /// cause.
+    Line,
     /// A span's start precedes its events in order, and these precede its end.
     Span,
     /// A span's start precedes the starts of its children and of spans that link to it.
@@ -72,6 +75,7 @@ impl EdgeKind {
         Self::SendReceive,
         Self::VectorClock,
         Self::Report,
+        Self::Line,
         Self::Span,
         Self::Call,
         Self::Id,
@@ -90,6 +94,7 @@ impl EdgeKind {
             Self::SendReceive => "SR",
             Self::VectorClock => "VC",
             Self::Report => "RP",
+            Self::Line => "LN",
             Self::Span => "SP",
             Self::Call => "CL",
             Self::Id => "ID",
@@ -102,13 +107,22 @@ impl EdgeKind {
     /// The evidence for an edge of this kind.
     pub fn certainty(self) -> Certainty {
         match self {
-            Self::ProgramOrder | Self::ForkStart | Self::EndJoin | Self::VectorClock | Self::Report => {
-                Certainty::Stated
-            }
+            Self::ProgramOrder
+            | Self::ForkStart
+            | Self::EndJoin
+            | Self::VectorClock
+            | Self::Report
+            | Self::Line => Certainty::Stated,
             Self::ConnectAccept | Self::SendReceive => Certainty::Bytes,
             Self::Span | Self::Call | Self::Id => Certainty::Ids,
             Self::BeforeCall | Self::Return | Self::Began => Certainty::Nesting,
         }
+    }
+
+    /// True if the earlier point may have caused the later one. Lines of a log may be of several
+    /// threads.
+    pub fn is_cause(self) -> bool {
+        self != Self::Line
     }
 
     /// True for causes on other threads, as Falcon's files name them.

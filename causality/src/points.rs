@@ -91,6 +91,8 @@ pub struct Thread {
     pub name: String,
     /// The index of the process in [`Points::processes`].
     pub process: u32,
+    /// True for the records of a log that states no threads, which may be of several.
+    pub is_log: bool,
 }
 
 /// One process.
@@ -170,11 +172,6 @@ pub struct Points {
 }
 
 impl Point {
-    /// True if the point has its place among the others of its thread.
-    pub fn is_in_program_order(&self) -> bool {
-        self.chain != NONE
-    }
-
     /// An event with its text in `texts`.
     pub(crate) fn new(kind: EventKind, time: u64, texts: &mut Vec<u8>, text: &str) -> Self {
         let at = texts.len() as u64;
@@ -334,6 +331,16 @@ impl Points {
     pub fn is_host_known(&self, row: &Point) -> bool {
         let host = self.host(row);
         host != LOCAL && !shifts::is_unknown(host)
+    }
+
+    /// True if a point has its place among the others of a thread.
+    pub fn is_in_program_order(&self, row: &Point) -> bool {
+        self.threads.get(row.chain as usize).is_some_and(|chain| !chain.is_log)
+    }
+
+    /// True for two records of one log that states no threads.
+    pub fn is_one_log(&self, one: &Point, other: &Point) -> bool {
+        one.chain == other.chain && self.threads.get(one.chain as usize).is_some_and(|chain| chain.is_log)
     }
 
     /// The number of an event of a span among its span's.

@@ -43,7 +43,7 @@ impl Threads {
         let host = if host.is_empty() { name.rsplit_once('@').map_or("", |(_, host)| host) } else { host };
         let host = self.host(events, host, host);
         let process = self.process(events, host, process);
-        events.threads.push(Thread { name: name.to_owned(), process });
+        events.threads.push(Thread { name: name.to_owned(), process, is_log: false });
         let index = events.threads.len() as u32 - 1;
         self.threads.insert(key, index);
         index

@@ -96,6 +96,7 @@ impl Writer {
         };
         let group = format!("{set}\0{}\0{}", self.stated, self.process);
         let chain = threads.thread(events, &format!("{name}@{host}"), process, host, &group);
+        events.threads[chain as usize].is_log |= self.thread.is_empty();
         let of_chain = events.threads[chain as usize].process;
         let host = events.processes[of_chain as usize].host;
         let drawn = known.thread(events, host, Some(of_chain), &self.thread).unwrap_or(chain);

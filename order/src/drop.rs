@@ -1,7 +1,7 @@
 //! Leaves out constraints that contradict others: the least certain ones, and few of them.
 
 use super::online::Online;
-use astracer_causality::edge::Edge;
+use astracer_causality::edge::{Edge, EdgeKind};
 use astracer_causality::graph::{Graph, positions};
 
 /// In larger components constraints that lead back in a list schedule are left out, without a
@@ -51,10 +51,7 @@ pub(super) fn acyclic(edges: Vec<Edge>, nodes: usize, times: &[u64]) -> (Vec<Edg
 
 /// The numbers left out of each kind, the most certain first.
 fn worth(dropped: &[Edge]) -> Vec<usize> {
-    astracer_causality::edge::EdgeKind::ALL
-        .iter()
-        .map(|&kind| dropped.iter().filter(|edge| edge.kind == kind).count())
-        .collect()
+    EdgeKind::ALL.iter().map(|&kind| dropped.iter().filter(|edge| edge.kind == kind).count()).collect()
 }
 
 fn one_by_one(edges: Vec<Edge>, nodes: usize, place: impl Fn(u32) -> u32) -> (Vec<Edge>, Vec<Edge>) {
@@ -68,7 +65,7 @@ fn by_schedule(
     place: impl Fn(u32) -> u32,
     time: impl Fn(u32) -> u64,
 ) -> (Vec<Edge>, Vec<Edge>) {
-    let is_program = |edge: &&Edge| edge.kind == astracer_causality::edge::EdgeKind::ProgramOrder;
+    let is_program = |edge: &&Edge| matches!(edge.kind, EdgeKind::ProgramOrder | EdgeKind::Line);
     let program: Vec<_> =
         edges.iter().filter(is_program).map(|edge| (place(edge.before), place(edge.after))).collect();
     let schedule = positions(&Graph::new(nodes, program.into_iter()).schedule(time));
@@ -80,7 +77,6 @@ fn by_schedule(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use astracer_causality::edge::EdgeKind;
 
     fn edge(kind: EdgeKind, before: u32, after: u32) -> Edge {
         Edge { kind, before, after }

@@ -30,8 +30,10 @@ pub struct Missing {
     pub processes: Vec<u32>,
     /// True for two points of one trace.
     pub is_one_trace: bool,
-    /// True for a span and another point of its process, whose place among them is not known.
+    /// True for two points of one process, of which one has no known thread.
     pub is_one_process: bool,
+    /// True if the processes are those whose threads are not known.
+    pub is_unplaced: bool,
 }
 
 impl Missing {
@@ -119,7 +121,7 @@ impl Evidence {
             return Missing::default();
         }
         // Threads of one process need no message to tell each other something.
-        let is_placed = |event: u32| events.rows()[event as usize].is_in_program_order();
+        let is_placed = |event: u32| events.is_in_program_order(&events.rows()[event as usize]);
         if first == second && !(is_placed(one) && is_placed(other)) {
             return Missing { processes: vec![first], is_one_process: true, ..Missing::default() };
         }
@@ -130,6 +132,17 @@ impl Evidence {
         let mut processes = vec![first, second];
         processes.dedup();
         processes.retain(is_missing);
-        Missing { processes, is_one_trace: trace.is_some(), is_one_process: false }
+        if !processes.is_empty() || trace.is_some() {
+            return Missing { processes, is_one_trace: trace.is_some(), ..Missing::default() };
+        }
+        // The messages are here, but not those of the thread that wrote a record.
+        let is_of_log = |&event: &u32| {
+            let row = &events.rows()[event as usize];
+            events.is_one_log(row, row)
+        };
+        let unplaced = [one, other].into_iter().filter(is_of_log);
+        let mut processes: Vec<u32> = unplaced.map(|event| of(event).0).collect();
+        processes.dedup();
+        Missing { processes, is_unplaced: true, ..Missing::default() }
     }
 }

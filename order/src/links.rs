@@ -152,8 +152,8 @@ impl<'o> Links<'o> {
 
     /// The events after `cause` and before `effect` by causes, in order, without these two.
     pub fn inside(&self, cause: u32, effect: u32) -> Vec<u32> {
-        let after = self.reach(cause, Toward::Effects, u32::MAX);
-        let before = self.reach(effect, Toward::Causes, u32::MAX);
+        let after = self.all(cause, Toward::Effects);
+        let before = self.all(effect, Toward::Causes);
         let is_inside = |&event: &u32| {
             after[event as usize] && before[event as usize] && event != cause && event != effect
         };
@@ -192,7 +192,7 @@ impl<'o> Links<'o> {
                 let known = &mut known[usize::from(leaves)];
                 let is_junction = self.order.is_junction(edge.after);
                 let next = events + u32::from(!is_junction);
-                if edge.kind.certainty() > weakest || known.0 <= next {
+                if edge.kind.certainty() > weakest || !edge.kind.is_cause() || known.0 <= next {
                     continue;
                 }
                 *known = (next, index, has_left);
@@ -216,6 +216,15 @@ impl<'o> Links<'o> {
 
     /// Marks the events that are at most `hops` constraints away from an event, and itself.
     pub fn reach(&self, event: u32, toward: Toward, hops: u32) -> Vec<bool> {
+        self.walk(event, toward, hops, |_| true)
+    }
+
+    /// Marks all causes or effects of an event, and itself.
+    pub fn all(&self, event: u32, toward: Toward) -> Vec<bool> {
+        self.walk(event, toward, u32::MAX, EdgeKind::is_cause)
+    }
+
+    fn walk(&self, event: u32, toward: Toward, hops: u32, fits: impl Fn(EdgeKind) -> bool) -> Vec<bool> {
         let mut is_reached = vec![false; self.order.schedule.len()];
         is_reached[event as usize] = true;
         let mut queue = VecDeque::from([(event, 0)]);
@@ -227,7 +236,7 @@ impl<'o> Links<'o> {
             for &index in indices {
                 let edge = &self.order.edges[index as usize];
                 let next = if toward == Toward::Causes { edge.before } else { edge.after };
-                if !std::mem::replace(&mut is_reached[next as usize], true) {
+                if fits(edge.kind) && !std::mem::replace(&mut is_reached[next as usize], true) {
                     // A step over a junction is one step.
                     match self.order.is_junction(next) {
                         true => queue.push_front((next, distance)),

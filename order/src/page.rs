@@ -253,6 +253,10 @@ fn causes(diagram: &Diagram<'_>) -> String {
         chosen.links.iter().map(|link| [place(link.before), place(link.after)]).collect();
     for &event in &chosen.events {
         let last = &mut last[lines.of(event) as usize];
+        let row = &links.order().events.rows()[event as usize];
+        if links.order().events.is_one_log(row, row) {
+            continue;
+        }
         pairs.extend(last.map(|before| [place(before), place(event)]));
         *last = Some(event);
     }

@@ -88,7 +88,7 @@ pub fn reason(order: &Order, cycle: &[u32], edges: &[Option<Edge>]) -> Reason {
     }
     let host = |event: u32| order.events.process(row(event)).host;
     let is_back = |edge: &Edge| {
-        edge.kind != EdgeKind::ProgramOrder
+        !matches!(edge.kind, EdgeKind::ProgramOrder | EdgeKind::Line)
             && host(edge.before) == host(edge.after)
             && row(edge.before).time > row(edge.after).time
     };

@@ -105,6 +105,17 @@ fn a_chain_leads_through_other_processes_and_all_between_is_listed() {
     ] {
         assert!(unwrapped(&text).contains(says), "{says}: {text}");
     }
+    // Lines of one log order, and are no cause unless they state one thread.
+    let folder = Folder::new("order-lines");
+    let line =
+        |second: u32, thread: &str| format!("2026-05-14 09:00:0{second}.000 INFO {thread}a: no {second}\n");
+    for (thread, says) in
+        [("[main] ", "A is before B: it may have caused B"), ("", "in their log, A is the earlier line")]
+    {
+        let log = folder.file("app.log", &(line(1, thread) + &line(2, thread)));
+        let text = success(&run(&["order", &log, "--between", "/no 1/", "/no 2/"]));
+        assert!(unwrapped(&text).contains(says), "{text}");
+    }
     let text = ask(&["--between", "/has it/", "/asked/", "--all"]);
     assert!(text.contains("A is after B") && text.contains("a 2, b 3:\non a\n    2 "), "{text}");
     assert_eq!(text.matches("worked").count(), 1, "{text}");

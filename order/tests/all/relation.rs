@@ -6,7 +6,7 @@ use astracer_causality::intake::Intake;
 use astracer_causality::points::Point;
 use astracer_model::event::EventKind;
 use astracer_order::evidence::ByClocks;
-use astracer_order::links::{Links, Relation};
+use astracer_order::links::{Links, Relation, Toward};
 use astracer_order::{Options, Order};
 use astracer_recording::stop::Pulse;
 
@@ -227,7 +227,8 @@ fn a_span_starts_between_the_calls_of_the_thread_that_it_states() {
 }
 
 /// One file of several processes: by number as syslog states it, by container, by service and by
-/// threads that have one name in two of them. Each has its own order.
+/// threads that have one name in two of them. Each keeps the order of its lines, which is a cause
+/// only where a thread is stated.
 #[test]
 fn processes_that_share_a_file_are_in_no_order() {
     for text in [
@@ -247,7 +248,12 @@ fn processes_that_share_a_file_are_in_no_order() {
         };
         let [one, two, three] = ["one", "two", "three"].map(log);
         let links = Links::new(&order);
-        assert_eq!(links.between(one, three).0, Relation::Before, "{text}");
+        let expected = if text.contains("thread") { Relation::Before } else { Relation::Unknown };
+        assert_eq!(links.between(one, three).0, expected, "{text}");
+        let kind = if text.contains("thread") { EdgeKind::ProgramOrder } else { EdgeKind::Line };
+        let edges: Vec<_> = order.edges.iter().map(|edge| (edge.kind, edge.before, edge.after)).collect();
+        assert_eq!(edges, [(kind, one, three)], "{text}");
+        assert_eq!(links.all(three, Toward::Causes)[one as usize], kind.is_cause(), "{text}");
         assert_eq!(links.between(one, two).0, Relation::Unknown, "{text}");
         assert_eq!(links.between(two, three).0, Relation::Unknown, "{text}");
     }

@@ -176,11 +176,11 @@ fn chosen(ask: &Ask, trace: Option<&TraceIds>, links: &Links<'_>) -> Result<Vec<
         keep(&|at| before[at] || after[at]);
     }
     if let Some(name) = &ask.cause_of {
-        let causes = links.reach(find(order, name)?.event, Toward::Causes, u32::MAX);
+        let causes = links.all(find(order, name)?.event, Toward::Causes);
         keep(&|at| causes[at]);
     }
     if let Some(name) = &ask.effect_of {
-        let effects = links.reach(find(order, name)?.event, Toward::Effects, u32::MAX);
+        let effects = links.all(find(order, name)?.event, Toward::Effects);
         keep(&|at| effects[at]);
     }
     if let Some(ids) = trace {

@@ -57,6 +57,7 @@ pub(super) fn sentence(order: &Order, edge: &Edge) -> String {
         EdgeKind::ConnectAccept => "it opened the connection",
         EdgeKind::SendReceive => "its bytes were received",
         EdgeKind::VectorClock => "the vector clock knows it",
+        EdgeKind::Line => "next in the same log",
         EdgeKind::Report => "the report names it as its cause",
         EdgeKind::Span => "both are of one span",
         EdgeKind::Call => "it is the parent of the span",

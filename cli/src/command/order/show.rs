@@ -229,6 +229,11 @@ fn unknown(links: &Links<'_>, between: &Between) -> String {
         "A and B are not known to be ordered: {}",
         escaped(&lacking(order, &links.missing(one, other)))
     );
+    let [first, second] = [one, other].map(|event| &order.events.rows()[event as usize]);
+    if order.events.is_one_log(first, second) {
+        let is_first = order.positions[one as usize] < order.positions[other as usize];
+        let _ = write!(text, "; in their log, {} is the earlier line", if is_first { "A" } else { "B" });
+    }
     let Some(by) = ByClocks::new(order, one, other) else { return text };
     let within = by.within.map_or_else(String::new, |within| format!(" (within {})", length(within)));
     let _ = match by.earlier {
@@ -254,6 +259,9 @@ fn process_names(order: &Order, missing: &Missing) -> Vec<String> {
 /// The evidence that two events lack.
 fn lacking(order: &Order, missing: &Missing) -> String {
     let names = process_names(order, missing).join(" and ");
+    if missing.is_unplaced {
+        return format!("the records of {names} state no thread");
+    }
     if missing.is_one_process {
         return format!("both are of {names}, and the thread of one is not known");
     }
@@ -307,7 +315,7 @@ fn verb(kind: EdgeKind) -> &'static str {
         EdgeKind::Return => "returned to",
         EdgeKind::Began => "had begun before the return to",
         EdgeKind::Id => "is named by its id in",
-        EdgeKind::Span | EdgeKind::ProgramOrder => "then, on",
+        EdgeKind::Span | EdgeKind::ProgramOrder | EdgeKind::Line => "then, on",
     }
 }
 
