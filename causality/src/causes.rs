@@ -4,7 +4,7 @@ use astracer_recording::Recording;
 use astracer_recording::recording::SpanView;
 use astracer_recording::stop::Pulse;
 
-use crate::clocks::{self, Bounds, ClockEvidence, HostClock};
+use crate::clocks::{self, Bounds, ClockEvidence, HostClock, Piece};
 use crate::constraints;
 use crate::edge::{Edge, EdgeKind, Found, Unmatched};
 use crate::flow::{Flow, Graph};
@@ -83,10 +83,9 @@ impl Causes {
                 clocks
             }
         };
-        let ahead =
-            |row: &Point| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
+        let clock = |row: &Point| host_clocks.get(events.process(row).host as usize);
         let aligned_times = aligned(&events, &host_clocks);
-        let shifts = Shifts::set(&recording, |span| ahead(&events.rows[start(&events, span) as usize]));
+        let shifts = Shifts::set(&recording, |span| clock(&events.rows[start(&events, span) as usize]));
         let spans = Spans { events: &events, of_events: of_events(&events) };
         let mut junctions = Vec::new();
         let outside = spans.edges(&recording, &shifts, clocking.rules, &mut edges, &mut junctions, pulse)?;
@@ -200,6 +199,12 @@ fn aligned(events: &Points, clocks: &[HostClock]) -> Vec<u64> {
         let mut last = vec![(0, 0); events.threads.len()];
         for (time, row) in times.iter_mut().zip(events.rows()) {
             let Some(clock) = clock(row).filter(|clock| !clock.pieces.is_empty()) else { continue };
+            // Points of spans are in no order of their thread.
+            if row.is_of_span() {
+                let piece = Piece::holding(&clock.pieces, row.time);
+                *time = corrected(row, piece.map_or(clock.ahead, |piece| piece.ahead_at(row.time)));
+                continue;
+            }
             let (piece, before) = &mut last[row.thread as usize];
             (*piece, *before) = (clock.next_piece(*piece, *before, row.time), row.time);
             *time = corrected(row, clock.ahead_on(*piece, row.time));

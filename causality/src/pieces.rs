@@ -191,6 +191,12 @@ fn cut(fits: &[Corner], at: f64, ahead: f64, is_upper: bool) -> Vec<Corner> {
 }
 
 impl Piece {
+    /// The first of the nearest pieces to a time that the clock shows.
+    pub(crate) fn holding(pieces: &[Self], time: u64) -> Option<&Self> {
+        let distance = |piece: &&Self| piece.from.saturating_sub(time).max(time.saturating_sub(piece.until));
+        pieces.iter().min_by_key(distance)
+    }
+
     /// By how many nanoseconds the clock is ahead at a time that it shows.
     pub fn ahead_at(&self, time: u64) -> i64 {
         let passed = i128::from(time) - i128::from(self.from);

@@ -5,7 +5,7 @@ use astracer_recording::Recording;
 use astracer_recording::recording::SpanView;
 use astracer_recording::stop::Pulse;
 
-use crate::clocks::{self, Bounds, HostClock};
+use crate::clocks::{self, Bounds, HostClock, Piece};
 
 /// By how much the clock of each span runs ahead.
 ///
@@ -15,6 +15,8 @@ use crate::clocks::{self, Bounds, HostClock};
 pub struct Shifts {
     /// By clock, and behind these by service. Empty if no clock is off.
     ahead: Vec<i64>,
+    /// The lines of clocks that drift or were set, in the order of `ahead`; empty without any.
+    pieces: Vec<Vec<Piece>>,
     /// The number of clocks.
     clocks: usize,
 }
@@ -25,9 +27,14 @@ impl Shifts {
         Self::default()
     }
 
-    /// Nanoseconds by which the clock of a span runs ahead.
-    pub fn of(&self, span: SpanView<'_>) -> i64 {
-        if self.ahead.is_empty() { 0 } else { self.ahead[number(span, self.clocks)] }
+    /// Nanoseconds by which the clock of a span runs ahead at a time that it shows.
+    pub fn of(&self, span: SpanView<'_>, time: u64) -> i64 {
+        if self.ahead.is_empty() {
+            return 0;
+        }
+        let at = number(span, self.clocks);
+        let piece = self.pieces.get(at).and_then(|pieces| Piece::holding(pieces, time));
+        piece.map_or(self.ahead[at], |piece| piece.ahead_at(time))
     }
 
     /// The start of a span by the corrected clock.
@@ -42,21 +49,31 @@ impl Shifts {
 
     /// A time that the clock of a span wrote.
     pub fn corrected(&self, span: SpanView<'_>, time: u64) -> u64 {
-        time.saturating_add_signed(self.of(span).saturating_neg())
+        time.saturating_add_signed(self.of(span, time).saturating_neg())
     }
 
-    /// The shifts that `ahead` gives for each span.
-    pub fn set<'r>(recording: &'r Recording, ahead: impl Fn(SpanView<'r>) -> i64) -> Self {
+    /// The shifts by the clock of each span; `None` for one that is right.
+    pub(crate) fn set<'c, 'r>(
+        recording: &'r Recording,
+        clock: impl Fn(SpanView<'r>) -> Option<&'c HostClock>,
+    ) -> Self {
         let clocks = recording.hosts().len();
-        let mut shifts = Self { ahead: vec![0; clocks + recording.services().len()], clocks };
+        let len = clocks + recording.services().len();
+        let mut shifts = Self { ahead: vec![0; len], pieces: Vec::new(), clocks };
         for span in recording.traces().flat_map(|trace| trace.spans()) {
-            shifts.ahead[number(span, clocks)] = ahead(span);
+            let Some(clock) = clock(span) else { continue };
+            let at = number(span, clocks);
+            shifts.ahead[at] = clock.ahead;
+            if !clock.pieces.is_empty() {
+                shifts.pieces.resize(len, Vec::new());
+                shifts.pieces[at].clone_from(&clock.pieces);
+            }
         }
         shifts.normal()
     }
 
     fn normal(mut self) -> Self {
-        if self.ahead.iter().all(|&ahead| ahead == 0) {
+        if self.ahead.iter().all(|&ahead| ahead == 0) && self.pieces.is_empty() {
             self.ahead.clear();
         }
         self
@@ -123,8 +140,8 @@ pub fn estimate(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Estimate
     };
     let compared = found.into_iter().enumerate().filter(|(_, clock)| clock.messages != (0, 0));
     Some(Estimate {
-        shifts: Shifts { ahead, clocks }.normal(),
-        proven: Shifts { ahead: proven, clocks }.normal(),
+        shifts: Shifts { ahead, pieces: Vec::new(), clocks }.normal(),
+        proven: Shifts { ahead: proven, pieces: Vec::new(), clocks }.normal(),
         clocks: compared.map(named).collect(),
     })
 }

@@ -1,6 +1,7 @@
 //! The clocks of hosts, from system calls that wait and from log records of the same traces.
 
 use astracer_causality::clocks::{ClockEvidence, HostClock};
+use astracer_causality::edge::{Edge, EdgeKind};
 use astracer_causality::intake::Intake;
 use astracer_model::event::EventKind;
 use astracer_order::{Options, Order};
@@ -141,6 +142,11 @@ fn records_do_not_contradict_spans_by_way_of_a_third_host() {
 /// Ten minutes of two hosts, in Falcon's form: each second a message there and back, and a log
 /// record on each host, in turn. `offset` is that of b's clock at a true time, in microseconds.
 fn falcon(offset: impl Fn(u64) -> i64) -> Order {
+    order_of(&[("", messages(offset))])
+}
+
+/// The events of [`falcon`].
+fn messages(offset: impl Fn(u64) -> i64) -> String {
     let mut text = String::new();
     let mut line = |host: &str, us: u64, rest: &str| {
         let time =
@@ -164,7 +170,33 @@ fn falcon(offset: impl Fn(u64) -> i64) -> Order {
             line(host, at + later, &format!("\"type\":\"LOG\",\"thread\":\"2@{host}\",\"message\":\"m\""));
         }
     }
-    order_of(&[("", text)])
+    text
+}
+
+/// Before and after b was set forward, a's client calls b's server, which works from 2 to 8 ms of 10.
+/// By the clock that held then, each server's span lies within its client's.
+#[test]
+fn spans_are_corrected_by_the_line_that_holds() {
+    let set = |us: u64| if us > 300_500_000 { 500_000 } else { 0 };
+    let span = |host: &str, id: u64, parent: u64, kind: u32, us: u64, taken: u64| {
+        let begin = 1_778_749_200_000_000 + if host == "b" { us.saturating_add_signed(set(us)) } else { us };
+        format!(
+            "{{\"resourceSpans\":[{{\"resource\":{{\"attributes\":[{{\"key\":\"host.name\",\"value\":{{\"stringValue\":\"{host}\"}}}}]}},\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"{:032x}\",\"spanId\":\"{id:016x}\",\"parentSpanId\":\"{parent:016x}\",\"name\":\"s\",\"kind\":{kind},\"startTimeUnixNano\":\"{begin}000\",\"endTimeUnixNano\":\"{}000\"}}]}}]}}]}}\n",
+            7,
+            begin + taken
+        )
+    };
+    let call =
+        |id: u64, us: u64| span("a", id, 0, 3, us, 10_000) + &span("b", id + 1, id, 2, us + 2_000, 6_000);
+    let spans = call(1, 100_000_000) + &call(3, 400_000_000);
+    let order = order_of(&[("", messages(set)), ("", spans)]);
+    let ends = order.edges.iter().filter(|edge| edge.kind == EdgeKind::Return);
+    let of_b = |edge: &Edge| {
+        Some(edge.before).filter(|&at| order.events.host(&order.events.rows()[at as usize]) == "b")
+    };
+    let ends: std::collections::BTreeSet<u32> = ends.filter_map(of_b).collect();
+    assert_eq!(ends.len(), 2, "{:?}", order.host_clocks);
+    assert_eq!(order.moved().0, 0);
 }
 
 /// A clock that gains 20 ppm, and one that is set after five minutes. Messages never show more than
