@@ -197,8 +197,12 @@ fn aligned(events: &Points, clocks: &[HostClock]) -> Vec<u64> {
     if clocks.iter().any(|clock| !clock.pieces.is_empty()) {
         // The piece and the time of each thread's last point.
         let mut last = vec![(0, 0); events.threads.len()];
-        for (time, row) in times.iter_mut().zip(events.rows()) {
+        for (index, (time, row)) in (0..).zip(times.iter_mut().zip(events.rows())) {
             let Some(clock) = clock(row).filter(|clock| !clock.pieces.is_empty()) else { continue };
+            if let Some(piece) = by_place(events, clock, index) {
+                *time = corrected(row, clock.ahead_on(piece, row.time));
+                continue;
+            }
             // Points of spans are in no order of their thread.
             if row.is_of_span() {
                 let piece = Piece::holding(&clock.pieces, row.time);
@@ -213,18 +217,45 @@ fn aligned(events: &Points, clocks: &[HostClock]) -> Vec<u64> {
     times
 }
 
-/// Describes clocks whose messages contradict one offset, each by those that are described already.
+/// The piece of a clock that holds at a point, if the lines between which the clock was set are of
+/// the point's file, and on one side of it.
+fn by_place(events: &Points, clock: &HostClock, index: u32) -> Option<usize> {
+    let file = |point: u32| events.rows[point as usize].file;
+    let own = file(index);
+    if !*events.is_ordered.get(own as usize)? || events.rows[index as usize].is_of_span() {
+        return None;
+    }
+    let mut piece = 0;
+    for (at, (before, after)) in
+        clock.pieces.iter().enumerate().filter_map(|(at, piece)| Some((at, piece.after?)))
+    {
+        if file(before) != own || file(after) != own || before < index && index < after {
+            return None;
+        }
+        if index >= after {
+            piece = at;
+        }
+    }
+    Some(piece)
+}
+
+/// Describes clocks whose messages contradict one offset, each by those that are described already,
+/// and how far others are off if they drift.
 fn unsteady(events: &Points, edges: &[Edge], clocks: &mut [HostClock]) {
     let is_unsteady = |clock: &HostClock| clock.evidence == ClockEvidence::Unsteady;
-    if !clocks.iter().any(is_unsteady) {
-        return;
-    }
     let host = |event: u32| events.process(&events.rows[event as usize]).host as usize;
     let is_message = |edge: &&Edge| edge.kind != EdgeKind::Call && host(edge.before) != host(edge.after);
+    let is_bounded =
+        |clock: &HostClock| matches!(clock.evidence, ClockEvidence::Unsteady | ClockEvidence::BothWays);
+    if !clocks.iter().any(is_bounded) {
+        return;
+    }
     let messages: Vec<&Edge> = edges.iter().filter(is_message).collect();
+    let mut times = aligned(events, clocks);
+    let mut counts = vec![0usize; clocks.len()];
     for _ in 0..clocks.len() {
         // The host with the most messages from and to those whose clocks are known.
-        let mut counts = vec![0usize; clocks.len()];
+        counts.fill(0);
         for edge in &messages {
             for (own, other) in [(edge.before, edge.after), (edge.after, edge.before)] {
                 let is_open = is_unsteady(&clocks[host(own)]) && !is_unsteady(&clocks[host(other)]);
@@ -232,38 +263,75 @@ fn unsteady(events: &Points, edges: &[Edge], clocks: &mut [HostClock]) {
             }
         }
         let Some(at) = (0..counts.len()).max_by_key(|&at| counts[at]).filter(|&at| counts[at] > 0) else {
-            return;
+            break;
         };
-        let times = aligned(events, clocks);
-        let bounds = messages.iter().filter_map(|edge| {
-            let is_upper = host(edge.after) == at;
-            let (point, other) = if is_upper { (edge.after, edge.before) } else { (edge.before, edge.after) };
-            if host(point) != at || is_unsteady(&clocks[host(other)]) {
-                return None;
-            }
-            let (row, there) = (&events.rows[point as usize], &events.rows[other as usize]);
-            let order = times[other as usize];
-            let latest = |row: &Point| i64::try_from(row.resolution).unwrap_or(i64::MAX);
-            let ahead = i64::try_from(i128::from(row.time) - i128::from(order)).ok()?;
-            let ahead = if is_upper {
-                ahead.saturating_add(latest(row))
-            } else {
-                ahead.saturating_sub(latest(there))
-            };
-            Some(pieces::Bound { order, time: row.time, ahead, is_upper, point })
-        });
-        let bounds: Vec<pieces::Bound> = bounds.collect();
+        let bounds = bounds_of(events, &messages, clocks, &times, at);
         pieces::describe(&mut clocks[at], bounds.clone());
         if is_unsteady(&clocks[at]) {
             pieces::settle(&mut clocks[at], &bounds);
         }
         if is_unsteady(&clocks[at]) {
-            return;
+            break;
         }
         // Its error was that of one offset for all.
         let reference = clocks[at].reference as usize;
         clocks[reference].within = clocks[reference].within.map(|_| 0);
+        times = aligned(events, clocks);
     }
+    for at in 0..clocks.len() {
+        let clock = &clocks[at];
+        if clock.evidence == ClockEvidence::BothWays && clock.pieces.is_empty() && clock.contradicted == 0 {
+            let bounds = bounds_of(events, &messages, clocks, &times, at);
+            clocks[at].drifting = pieces::drifting(&clocks[at], &bounds);
+        }
+    }
+}
+
+/// The bounds of a host's clock at each message from and to its reference; if these are too few, a
+/// line has to fit the messages with all hosts whose clocks are known. `times` are corrected.
+fn bounds_of(
+    events: &Points,
+    messages: &[&Edge],
+    clocks: &[HostClock],
+    times: &[u64],
+    at: usize,
+) -> Vec<pieces::Bound> {
+    let host = |event: u32| events.process(&events.rows[event as usize]).host as usize;
+    let reference = clocks[at].reference as usize;
+    let bound = |edge: &&Edge| {
+        let is_upper = host(edge.after) == at;
+        let (point, other) = if is_upper { (edge.after, edge.before) } else { (edge.before, edge.after) };
+        let clock = &clocks[host(other)];
+        if host(point) != at || clock.evidence == ClockEvidence::Unsteady {
+            return None;
+        }
+        let (row, there) = (&events.rows[point as usize], &events.rows[other as usize]);
+        let order = times[other as usize];
+        let latest = |row: &Point| i64::try_from(row.resolution).unwrap_or(i64::MAX);
+        let ahead = i64::try_from(i128::from(row.time) - i128::from(order)).ok()?;
+        // The other clock has an error, too.
+        let error = clock.within.filter(|_| clock.evidence != ClockEvidence::Reference).unwrap_or(0);
+        let error = i64::try_from(error).unwrap_or(i64::MAX);
+        let ahead = if is_upper {
+            ahead.saturating_add(latest(row)).saturating_add(error)
+        } else {
+            ahead.saturating_sub(latest(there)).saturating_sub(error)
+        };
+        Some((host(other), pieces::Bound { order, time: row.time, ahead, is_upper, point }))
+    };
+    let mut all: Vec<(usize, pieces::Bound)> = messages.iter().filter_map(bound).collect();
+    // The lines of one file are in order, whichever of both clocks was set.
+    let file = |point: u32| events.rows[point as usize].file;
+    let is_one_file = all.windows(2).all(|pair| file(pair[0].1.point) == file(pair[1].1.point));
+    let first = all.first().map(|(_, bound)| file(bound.point) as usize);
+    if is_one_file && first.is_some_and(|file| events.is_ordered.get(file) == Some(&true)) {
+        all.iter_mut().for_each(|(_, bound)| bound.order = bound.point.into());
+    }
+    let of = |is_own: &dyn Fn(usize) -> bool| -> Vec<pieces::Bound> {
+        all.iter().filter(|&&(other, _)| is_own(other)).map(|&(_, bound)| bound).collect()
+    };
+    let direct = of(&|other| other == reference);
+    if pieces::are_enough(&direct) { direct } else { of(&|_| true) }
 }
 
 /// The points of events of spans: the span, the event's number among its span's, and the point.

@@ -28,6 +28,9 @@ pub struct HostClock {
     pub evidence: ClockEvidence,
     /// Messages from other hosts to this one that bound its clock, and in the other direction.
     pub messages: (u64, u64),
+    /// The largest error if the clock may drift by up to 500 ppm, which one offset for all messages
+    /// does not exclude; `None` for a clock that messages do not bound from both sides.
+    pub drifting: Option<u64>,
     /// Messages that contradict the estimate, as if they had wrong stamps.
     pub contradicted: u64,
     /// The lines that describe a clock which drifts or was set; empty for a clock with one offset.
@@ -265,6 +268,7 @@ pub fn estimate(names: &[String], bounds: Bounds, given: &[Option<i64>]) -> Vec<
             evidence: if given(host).is_some() { ClockEvidence::Given } else { ClockEvidence::None },
             messages: (0, 0),
             contradicted: 0,
+            drifting: None,
             pieces: Vec::new(),
         })
         .collect();
@@ -351,7 +355,17 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &[Ho
         };
         let Some(&first) = members.iter().max_by_key(busiest) else { continue };
         let (most, fewest, slack) = ranges(members.len(), &clusters.inside[own], clusters.place[first]);
+        // No message shows a difference: recorded times stay as they are.
+        let is_inside =
+            |hosts: &(usize, usize)| [hosts.0, hosts.1].iter().all(|&at| cluster[at] as usize == own);
+        let mut of_own = least.iter().filter(|(hosts, _)| is_inside(hosts));
+        let agrees = of_own.all(|(_, &(least, source))| least >= 0 && source == Source::Messages);
         for (place, &at) in members.iter().enumerate() {
+            if agrees && members.len() > 1 {
+                compared[at] = free[first];
+                within[at] = u64::try_from(most[place].max(-fewest[place])).ok();
+                continue;
+            }
             ahead[at] = (most[place] + fewest[place]).div_euclid(2);
             compared[at] = free[first];
             if members.len() > 1 {

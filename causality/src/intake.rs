@@ -451,6 +451,9 @@ fn sort(events: &mut Points, origins: &[Origin]) {
         events.rows.sort_by_key(|row| (ranks[row.file as usize], row.sequence, row.kind != EventKind::Start));
         (0..).zip(&mut events.rows).for_each(|(id, row)| row.id = id);
     }
+    events.is_ordered = (0..events.files.len())
+        .map(|file| origins.get(file).is_some_and(|origin| origin.is_ordered && !origin.has_clocks))
+        .collect();
     // In files whose order counts, a clock that steps back does no harm.
     let mut latest = vec![0; events.files.len()];
     let has_rank = |row: &Point| row.clock.1 > 0 || is_ordered(row) && !row.is_of_span();

@@ -28,7 +28,7 @@ const FEW: usize = 4;
 /// A message from or to a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
-    /// The time by the clocks that it is compared to.
+    /// Its place among others: the time by the clocks that it is compared to, or a number.
     pub(crate) order: u64,
     /// The time by the host's own clock.
     pub(crate) time: u64,
@@ -37,6 +37,12 @@ pub(crate) struct Bound {
     pub(crate) is_upper: bool,
     /// The point of the host.
     pub(crate) point: u32,
+}
+
+/// True for bounds from above and from below that a line can be fitted to.
+pub(crate) fn are_enough(bounds: &[Bound]) -> bool {
+    let uppers = bounds.iter().filter(|bound| bound.is_upper).count();
+    uppers >= BOUNDS_MIN && bounds.len() - uppers >= BOUNDS_MIN
 }
 
 /// Describes a clock by lines, if few enough fit.
@@ -59,6 +65,25 @@ pub(crate) fn describe(clock: &mut HostClock, mut bounds: Vec<Bound>) {
     clock.within = pieces.iter().map(|piece| piece.within).max();
     clock.evidence = ClockEvidence::BothWays;
     clock.pieces = pieces;
+}
+
+/// The largest error of a clock's one offset if it may drift, in nanoseconds, between its first and
+/// its last message. `None` without bounds from both sides.
+pub(crate) fn drifting(clock: &HostClock, bounds: &[Bound]) -> Option<u64> {
+    let first = bounds.iter().min_by_key(|bound| bound.time)?;
+    let last = bounds.iter().max_by_key(|bound| bound.time)?;
+    let mut fits = all_lines();
+    for bound in bounds {
+        fits = cut(&fits, first.since(bound), first.rise(bound), bound.is_upper);
+    }
+    let own = (i128::from(clock.ahead) - i128::from(first.ahead)) as f64;
+    let length = first.since(last);
+    let error = |&(offset, drift): &Corner| (offset - own).abs().max((offset + drift * length - own).abs());
+    fits.iter()
+        .map(error)
+        .reduce(f64::max)
+        .filter(|&error| error < OFFSET_MAX / 2.0)
+        .map(|error| error.ceil() as u64)
 }
 
 /// Describes a clock by the one offset that the fewest bounds contradict, if these are few: wrong
@@ -102,7 +127,8 @@ fn join(before: &mut Piece, next: &mut Piece, bounds: &[Bound]) {
         let bound = &bounds[begin - 1];
         let off = |piece: &Piece| i128::from(bound.ahead) - i128::from(piece.ahead_at(bound.time));
         let (old, new) = (off(before), off(next));
-        let holds = if bound.is_upper { new >= 0 } else { new <= 0 };
+        let within = i128::from(next.within);
+        let holds = if bound.is_upper { new >= -within } else { new <= within };
         if !holds || new.abs() >= old.abs() {
             break;
         }
@@ -119,11 +145,9 @@ type Corner = (f64, f64);
 /// The longest line from the first bound on, and the number of its bounds.
 fn line(bounds: &[Bound]) -> Option<(Piece, usize)> {
     let first = bounds.first()?;
-    let mut fits: Vec<Corner> = [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)]
-        .map(|(offset, drift)| (offset * OFFSET_MAX, drift * DRIFT_MAX))
-        .to_vec();
-    let at = |bound: &Bound| bound.time as f64 - first.time as f64;
-    let ahead = |bound: &Bound| (i128::from(bound.ahead) - i128::from(first.ahead)) as f64;
+    let mut fits = all_lines();
+    let at = |bound: &Bound| first.since(bound);
+    let ahead = |bound: &Bound| first.rise(bound);
     // Without drift, if that fits.
     let (mut least, mut most) = (-OFFSET_MAX, OFFSET_MAX);
     let (mut len, mut constant) = (0, 0);
@@ -156,10 +180,8 @@ fn line(bounds: &[Bound]) -> Option<(Piece, usize)> {
         let begin = corner.0 - offset;
         begin.abs().max((begin + (corner.1 - drift) * last).abs())
     };
-    let within = match drift == 0.0 {
-        true => (most - least) / 2.0,
-        false => fits.iter().map(error).fold(0.0, f64::max),
-    };
+    // All lines that fit are possible, also if one without drift is taken.
+    let within = fits.iter().map(error).fold(0.0, f64::max);
     let piece = Piece {
         from: first.time,
         until: u64::MAX,
@@ -169,6 +191,24 @@ fn line(bounds: &[Bound]) -> Option<(Piece, usize)> {
         after: None,
     };
     Some((piece, len))
+}
+
+/// The lines that are taken for possible.
+fn all_lines() -> Vec<Corner> {
+    let corners = [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)];
+    corners.map(|(offset, drift)| (offset * OFFSET_MAX, drift * DRIFT_MAX)).to_vec()
+}
+
+impl Bound {
+    /// The nanoseconds from this message to another, by the host's clock.
+    fn since(&self, other: &Self) -> f64 {
+        other.time as f64 - self.time as f64
+    }
+
+    /// By how much the other bound is above this one, in nanoseconds.
+    fn rise(&self, other: &Self) -> f64 {
+        (i128::from(other.ahead) - i128::from(self.ahead)) as f64
+    }
 }
 
 /// The part of a convex polygon whose lines are at most, or at least, `ahead` at a time.
@@ -239,6 +279,7 @@ mod tests {
             evidence: ClockEvidence::Unsteady,
             messages: (0, 0),
             contradicted: 0,
+            drifting: None,
             pieces: Vec::new(),
         }
     }

@@ -161,6 +161,8 @@ pub struct Points {
     pub(crate) same_channel: Vec<u32>,
     pub(crate) calls: Interner,
     pub(crate) files: Vec<Arc<str>>,
+    /// For each file whether the order of its lines is the order of events.
+    pub(crate) is_ordered: Vec<bool>,
     file_numbers: HashMap<Arc<str>, u32, RandomState>,
     pub(crate) texts: Vec<u8>,
     pub(crate) spans: Vec<SpanRow>,

@@ -173,8 +173,8 @@ fn messages(offset: impl Fn(u64) -> i64) -> String {
     text
 }
 
-/// Before and after b was set forward, a's client calls b's server, which works from 2 to 8 ms of 10.
-/// By the clock that held then, each server's span lies within its client's.
+/// Before and after b was set forward, a's client calls b's server, which works from 2 to 8 ms of
+/// 10. By the clock that held then, each server's span lies within its client's.
 #[test]
 fn spans_are_corrected_by_the_line_that_holds() {
     let set = |us: u64| if us > 300_500_000 { 500_000 } else { 0 };

@@ -3,6 +3,7 @@
 mod answers;
 mod causes;
 mod clocks;
+mod programs;
 mod recording;
 mod relation;
 mod texts;

@@ -112,10 +112,18 @@ fn spans_are_joined_and_a_late_clock_is_found() {
             let ((shop, one), (load, other)) = (ahead(order, "shop"), ahead(order, "load"));
             (load - shop, one.into_iter().chain(other).max().unwrap_or(0))
         };
-        let ((before, _), (after, within)) = (between(&right), between(&late));
-        assert!((after - before).abs_diff(50_000_000) <= 2, "{test}: {before} {after}");
+        let ((before, error), (after, within)) = (between(&right), between(&late));
+        // Messages show no difference, spans the middle of what they allow.
+        assert!(before.unsigned_abs() <= error, "{test}: {before} {error}");
         // The fastest round trip bounds the error.
         assert!(after.abs_diff(50_000_000) <= within && within < 1_000_000, "{test}: {after} {within}");
-        assert_eq!(lines(&late), lines(&right), "{test}");
+        // With messages, the right clock is not corrected, and a few events of two hosts that
+        // nothing orders may change their places.
+        let (mut late, mut right) = (lines(&late), lines(&right));
+        if test == "all" {
+            late.sort_unstable();
+            right.sort_unstable();
+        }
+        assert!(late == right, "{test}");
     }
 }

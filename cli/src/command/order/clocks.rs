@@ -15,6 +15,9 @@ pub(super) struct Clock<'a> {
     reference: &'a str,
     /// The largest error of the estimate.
     within_ns: Option<u64>,
+    /// The largest error if the clock may drift by up to 500 ppm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drifting_within_ns: Option<u64>,
     evidence: &'static str,
     messages_to: u64,
     messages_from: u64,
@@ -52,6 +55,7 @@ pub(super) fn of(order: &Order) -> Vec<Clock<'_>> {
         ahead_ns: clock.ahead,
         reference: name(clock.reference),
         within_ns: clock.within,
+        drifting_within_ns: clock.drifting,
         evidence: clock.evidence.name(),
         messages_to: clock.messages.0,
         messages_from: clock.messages.1,
@@ -121,7 +125,13 @@ fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
             let ahead = if clock.ahead < 0 { "behind" } else { "ahead" };
             format!("{host} runs {size} {ahead}, as given")
         }
-        ClockEvidence::BothWays => format!("{runs}{within} ({messages})"),
+        ClockEvidence::BothWays => {
+            let drifting = clock.drifting.filter(|&drifting| drifting > 2 * error.unwrap_or(0));
+            let drifting = drifting.map_or_else(String::new, |drifting| {
+                format!(", or within {} if it drifts by at most 500 ppm", length(drifting))
+            });
+            format!("{runs}{within}{drifting} ({messages})")
+        }
         ClockEvidence::Unsteady => format!(
             "{runs}{within}, but its messages contradict one offset: a clock was set or drifts ({messages})"
         ),
@@ -178,6 +188,7 @@ mod tests {
             evidence: ClockEvidence::BothWays,
             messages: (31, 12),
             contradicted: 0,
+            drifting: None,
             pieces: Vec::new(),
         };
         assert_eq!(
