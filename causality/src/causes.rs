@@ -174,7 +174,11 @@ fn estimate(
     for span in recording.traces().flat_map(|trace| trace.spans()) {
         shifts::call(span, |span| at(start(events, span)).0, &mut bounds);
     }
-    stretches.bound(events, &mut bounds);
+    let clock = |thread: u32| {
+        let process = events.threads[thread as usize].process;
+        events.clocks[events.processes[process as usize].host as usize]
+    };
+    stretches.bound(clock, &mut bounds);
     let clocks = clocks::estimate(events.hosts(), bounds, &given);
     // Hosts that share a clock share its estimate.
     let shared = (0..).zip(&events.clocks).map(|(host, &clock)| {

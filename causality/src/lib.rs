@@ -21,7 +21,7 @@ pub mod shifts;
 mod spans;
 pub mod spot;
 mod streams;
-mod stretches;
+pub mod stretches;
 mod threads;
 mod timeline;
 mod translated;

@@ -8,28 +8,34 @@ use astracer_model::ids::TraceId;
 use rapidhash::fast::RandomState;
 
 use crate::clocks::Bounds;
-use crate::points::Points;
 
 /// Hosts of one trace that are compared with each other.
 const HOSTS_MAX: usize = 16;
 
-/// The first and the last record of each thread in each trace.
+/// The first and the last record of each thread, or of each host, in each trace.
 #[derive(Debug, Default)]
-pub(crate) struct Stretches(HashMap<(TraceId, u32), (u64, u64), RandomState>);
+pub struct Stretches(HashMap<(TraceId, u32), (u64, u64), RandomState>);
 
 impl Stretches {
     /// Adds a record of a trace: the earliest and the latest time that it can have.
-    pub(crate) fn add(&mut self, trace: TraceId, thread: u32, (first, last): (u64, u64)) {
+    pub fn add(&mut self, trace: TraceId, thread: u32, (first, last): (u64, u64)) {
         let own = self.0.entry((trace, thread)).or_insert((first, last));
         *own = (own.0.min(first), own.1.max(last));
     }
 
-    /// Bounds the clocks of hosts that wrote records of one trace.
-    pub(crate) fn bound(&self, events: &Points, bounds: &mut Bounds) {
-        let clock = |thread: u32| {
-            let process = events.threads[thread as usize].process;
-            events.clocks[events.processes[process as usize].host as usize]
-        };
+    /// The number of pairs of a trace and a thread.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bounds the clocks of hosts that wrote records of one trace. `clock` gives the clock of each
+    /// thread.
+    pub fn bound(&self, clock: impl Fn(u32) -> u32, bounds: &mut Bounds) {
         let mut all: Vec<(TraceId, u32, u64, u64)> = self
             .0
             .iter()

@@ -53,6 +53,8 @@ pub struct Stream {
 pub struct Kept<T> {
     /// The number of its writer: a process of a host. Records of one are in its order.
     pub writer: u64,
+    /// By how many nanoseconds the clock of its host runs ahead.
+    pub ahead: i64,
     /// The rest.
     pub item: T,
 }
@@ -305,11 +307,13 @@ impl<'m, T, M> Feed<'m, T, M> {
     }
 
     fn step(&mut self, at: usize, neighbour: u64, is_sorted: bool) {
-        let Timed { place, time, .. } = &self.window[at];
+        let Timed { place, time, kept, .. } = &self.window[at];
+        // As the log has them.
+        let stated = |time: u64| time.saturating_add_signed(kept.ahead);
         let steps = self.steps.get_or_insert_with(|| Steps {
             first: place.clone(),
-            time: *time,
-            neighbour,
+            time: stated(*time),
+            neighbour: stated(neighbour),
             count: 0,
             is_sorted,
         });
@@ -338,6 +342,7 @@ where
         let time = log.when().map_or(self.last, |time| time.0);
         self.last = time;
         let Some(kept) = (self.make)(&log, record) else { return };
+        let time = time.saturating_add_signed(kept.ahead.saturating_neg());
         // No record has this key before the window is ordered.
         self.window.push(Timed { key: u64::MAX, time, place: record.place.clone(), kept });
         if self.window.len() >= 2 * self.window_max {

@@ -29,6 +29,7 @@ mod ask;
 mod believe;
 mod clocks;
 mod contradictions;
+mod estimated;
 mod falcon;
 mod inside;
 mod line;

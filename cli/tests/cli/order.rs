@@ -313,6 +313,52 @@ fn a_wrong_stamp_is_named_and_its_neighbours_stay() {
     assert_eq!(last, ["asked", "worked", "idled", "next", "it"], "{merged}");
 }
 
+/// Twenty requests that a client's records enclose by 3 to 8 ms; the server's clock is 50 ms ahead.
+/// By hand: it is at most 53 ms ahead by the first records, and at least 46 by the last.
+/// While logs are read, too, they are merged in their true order.
+#[test]
+fn logs_with_trace_ids_are_merged_by_corrected_clocks() {
+    let folder = Folder::new("order-ids-merged");
+    let line = |trace: u64, ms: u64, text: &str| {
+        let (second, ms) = (ms / 1_000, ms % 1_000);
+        format!(
+            "{{\"time\":\"2026-05-14T09:00:{second:02}.{ms:03}Z\",\"msg\":\"{text} /{trace}\",\"trace_id\":\"{trace:032x}\"}}\n"
+        )
+    };
+    let (mut client, mut server) = (String::new(), String::new());
+    for at in 1..=20u64 {
+        let (begin, before) = (at * 100, 3 + at % 5);
+        client += &(line(at, begin, "ask") + &line(at, begin + before + 8 + at * 3 % 5, "has"));
+        server += &(line(at, begin + before + 50, "got") + &line(at, begin + before + 54, "sent"));
+    }
+    let client = format!("a={}", folder.file("cli.log", &client));
+    let server = format!("b={}", folder.file("srv.log", &server));
+    let merged = |more: &[&str]| {
+        let output = run(&[&["order", &client, &server, "--merged"], more].concat());
+        let says = String::from_utf8(output.stderr).expect("UTF-8");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let words: Vec<String> =
+            text.lines().map(|line| line.split(" | ").nth(1).unwrap_or_default().to_owned()).collect();
+        let right = words.chunks(4).filter(|own| {
+            let id = own[0].rsplit('/').next().unwrap_or_default();
+            (0..4).all(|at| {
+                own.get(at)
+                    .is_some_and(|word| *word == format!("{} /{id}", ["ask", "got", "sent", "has"][at]))
+            })
+        });
+        (right.count(), says)
+    };
+    let (right, says) = merged(&[]);
+    assert_eq!(right, 20);
+    assert!(
+        says.starts_with("note: b runs 49.50 ms ahead of a") && says.contains("its times are corrected"),
+        "{says}"
+    );
+    // As the whole order has it.
+    assert_eq!(merged(&["--strict"]).0, 20);
+    assert_eq!(merged(&["--raw-times"]), (0, String::new()));
+}
+
 /// The span began 500 ms after the record's whole second, which only whole milliseconds contradict.
 #[test]
 fn the_last_digit_of_a_log_bounds_its_clock() {

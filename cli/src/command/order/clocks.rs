@@ -104,7 +104,8 @@ fn pieces(order: &Order, host: &str, clock: &HostClock, reference: &str) -> Stri
     format!("{host} {}{} ({})", says.join(", then "), within(clock.within), messages(clock))
 }
 
-fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
+/// The offset of a clock, with its error and evidence.
+pub(super) fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
     let (host, reference) = (escaped(host), escaped(reference));
     let size = length(clock.ahead.unsigned_abs());
     // An offset that may be none is not claimed. Messages that contradict each other show one.

@@ -23,6 +23,7 @@ use astracer_recording::source::{self, Surveyed};
 use astracer_recording::stem::stem;
 use astracer_tuner::Stop;
 
+use super::estimated::Estimated;
 use super::merged::{self, Form, Line, Printer};
 use super::{Aim, Order, report};
 use crate::failure::Failure;
@@ -64,17 +65,25 @@ pub(super) fn run(
     let Some(form) = args.merge.merged.filter(|_| is_plain) else { return refused() };
     let Some(streams) = streams(hosts, paths, options)? else { return refused() };
     interrupt::answer_at_once(stop)?;
+    let host = |number: usize, log: &LogRecord<'_>, file: &Arc<str>| {
+        streams.host(&streams.streams[number].host, &stated(&log.resource).host, file).into()
+    };
+    let clocks = match args.raw_times {
+        true => Estimated::default(),
+        false => Estimated::of(&streams.streams, options, &host),
+    };
+    clocks.says().iter().for_each(|says| output::note(says));
     let mut printer = Printer::new(form, Stamps::default()).map_err(|error| Failure::output(&error))?;
     let (mut above, mut failed, mut count) = (None, None, 0u64);
     let make = |number: usize, log: &LogRecord<'_>, record: Record<'_>| {
-        item(args, form, &streams.streams[number].host, &streams, log, record)
+        item(args, form, &clocks, &streams.streams[number].host, &streams, log, record)
     };
     let merged = merging::merge(&streams.streams, options, &make, |kept| {
         let Some(kept) = kept else {
             failed = printer.flush().err();
             return failed.is_none();
         };
-        let Kept { writer, item: Item { time, host, process, severity, body } } = kept;
+        let Kept { writer, item: Item { time, host, process, severity, body }, .. } = kept;
         let is_ordered = above.replace(writer).is_none_or(|above| above == writer);
         let line = Line { time, host: &host, process: &process, severity, body: &body };
         count += 1;
@@ -103,6 +112,18 @@ fn told(args: &Order, paths: &[PathBuf], merged: &Merged, count: u64) -> Result<
 struct Streams {
     streams: Vec<Stream>,
     of_files: std::collections::HashMap<Arc<str>, String>,
+}
+
+impl Streams {
+    /// The host of a record: as the user gives it, as the record states it, or by its file's place.
+    fn host<'h>(&'h self, given: &'h str, own: &'h str, file: &Arc<str>) -> &'h str {
+        match (given, own, self.of_files.get(file)) {
+            ("", "", Some(host)) => host,
+            ("", "", None) => LOCAL,
+            ("", host, _) => host,
+            (given, ..) => given,
+        }
+    }
 }
 
 /// Groups the files of all paths. `None` if any is no log, or if there are too many.
@@ -157,26 +178,23 @@ fn streams(
 fn item(
     args: &Order,
     form: Form,
+    clocks: &Estimated,
     given: &str,
     streams: &Streams,
     log: &LogRecord<'_>,
     record: Record<'_>,
 ) -> Option<Kept<Item>> {
-    let time = log.when().map(|time| time.0);
+    let file = &record.place.file;
+    let own = stated(&log.resource);
+    let host = streams.host(given, &own.host, file);
+    let ahead = clocks.ahead(host);
+    let time = log.when().map(|time| time.0.saturating_add_signed(ahead.saturating_neg()));
     if args.merge.is_filter() {
         let text = String::from_utf8_lossy(record.bytes);
         if !args.merge.wants(log.severity, time.unwrap_or(0), log.trace_id, &text) {
             return None;
         }
     }
-    let file = &record.place.file;
-    let own = stated(&log.resource);
-    let host = match (given, &*own.host, streams.of_files.get(file)) {
-        ("", "", Some(host)) => host,
-        ("", "", None) => LOCAL,
-        ("", host, _) => host,
-        (given, ..) => given,
-    };
     let program = program(&log.resource);
     let set;
     let process = match &*program {
@@ -194,7 +212,7 @@ fn item(
     };
     let severity = log.severity;
     let item = Item { time, host: host.into(), process: process.into(), severity, body: body.into() };
-    Some(Kept { writer, item })
+    Some(Kept { writer, ahead, item })
 }
 
 /// The options of reading.
