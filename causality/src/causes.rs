@@ -222,7 +222,7 @@ fn aligned(events: &Points, clocks: &[HostClock]) -> Vec<u64> {
 }
 
 /// The piece of a clock that holds at a point, if the lines between which the clock was set are of
-/// the point's file, and on one side of it.
+/// the point's file. Between these, the earlier piece holds up to the time of the later line.
 fn by_place(events: &Points, clock: &HostClock, index: u32) -> Option<usize> {
     let file = |point: u32| events.rows[point as usize].file;
     let own = file(index);
@@ -233,10 +233,18 @@ fn by_place(events: &Points, clock: &HostClock, index: u32) -> Option<usize> {
     for (at, (before, after)) in
         clock.pieces.iter().enumerate().filter_map(|(at, piece)| Some((at, piece.after?)))
     {
-        if file(before) != own || file(after) != own || before < index && index < after {
+        if file(before) != own || file(after) != own {
             return None;
         }
-        if index >= after {
+        let shown = |point: u32| i128::from(events.rows[point as usize].time);
+        let corrected = |piece: usize, point: u32| {
+            shown(point) - i128::from(clock.ahead_on(piece, events.rows[point as usize].time))
+        };
+        let fits = |piece: usize| {
+            (corrected(at - 1, before)..=corrected(at, after)).contains(&corrected(piece, index))
+        };
+        let is_between = before < index && index < after;
+        if index >= after || is_between && fits(at) && !fits(at - 1) {
             piece = at;
         }
     }

@@ -40,6 +40,8 @@ mod outputs;
 mod paths;
 #[path = "cli/query.rs"]
 mod query;
+#[path = "cli/recorded.rs"]
+mod recorded;
 #[path = "cli/seeds.rs"]
 mod seeds;
 #[path = "cli/spool.rs"]

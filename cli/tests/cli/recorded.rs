@@ -1,0 +1,119 @@
+//! A server that blocks and its client in Python, which the test records under strace.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use crate::outputs::Folder;
+use crate::{run, success};
+
+/// Starts both under strace as docs/order.md says. The server waits 20 ms before each answer, so
+/// that the client's receives block, and the server's receives and accepts do.
+const PROGRAM: &str = r"
+import socket, subprocess, sys
+server = '''
+import socket, sys, time
+s = socket.socket(fileno=int(sys.argv[1]))
+for _ in range(4):
+    c, _ = s.accept()
+    while True:
+        b = c.recv(100)
+        if not b: break
+        time.sleep(0.02)
+        c.sendall(b'answer ' + b)
+    c.close()
+'''
+client = '''
+import socket, sys
+for k in range(4):
+    c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    for i in range(3):
+        c.sendall(b'ask %d %d' % (k, i)); c.recv(100)
+    c.close()
+'''
+s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
+def traced(out, code, argument, **more):
+    command = ['strace', '-f', '-ttt', '-T', '-yy', '-s', '512', '-o', out]
+    return subprocess.Popen(command + [sys.executable, '-I', '-S', '-c', code, str(argument)], **more)
+web = traced(sys.argv[1], server, s.fileno(), pass_fds=[s.fileno()])
+cli = traced(sys.argv[2], client, s.getsockname()[1])
+sys.exit(web.wait(60) or cli.wait(60))
+";
+
+/// A strace with the times of lines from one on shifted by microseconds.
+fn shifted(text: &str, from: usize, by: i64) -> String {
+    let mut shifted = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut words = line.splitn(3, ' ').filter(|word| !word.is_empty());
+        let (pid, rest) =
+            (words.next().unwrap_or_default(), line.split_once(' ').map_or("", |(_, rest)| rest));
+        let (stamp, call) = rest.trim_start().split_once(' ').unwrap_or_default();
+        let us: i64 = stamp.replace('.', "").parse().expect("a time");
+        let us = if number >= from { us + by } else { us };
+        let _ = writeln!(shifted, "{pid} {}.{:06} {call}", us / 1_000_000, us % 1_000_000);
+    }
+    shifted
+}
+
+/// A strace without the durations of `-T`.
+fn without_durations(text: &str) -> String {
+    let cut = |line: &str| match line.rsplit_once(" <0.").or_else(|| line.rsplit_once(" <1.")) {
+        Some((line, rest)) if rest.ends_with('>') => format!("{line}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(cut).collect()
+}
+
+/// On one clock, the hosts' clocks differ by nothing that is more than the stated error, and no
+/// event is moved; a clock that is shifted is found within its error, and one that was set, too.
+#[test]
+fn clocks_of_a_server_that_blocks_are_true() {
+    let folder = Folder::new("order-recorded");
+    let (web, cli) = (folder.join("web.strace"), folder.join("cli.strace"));
+    let recorded = Command::new("python3").args(["-c", PROGRAM, &web, &cli]).output();
+    let texts = [&web, &cli].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let [web_text, cli_text] = &texts;
+    if !recorded.as_ref().is_ok_and(|output| output.status.success()) || texts.iter().any(String::is_empty) {
+        // Where strace or Python is missing, or tracing is forbidden.
+        let name = "clocks_of_a_server_that_blocks_are_true";
+        eprintln!("skipped {name}: python3 with strace does not run here: {recorded:?}");
+        return;
+    }
+    let order = |web_text: &str, cli_text: &str| -> serde_json::Value {
+        let web = folder.file("web.strace", web_text);
+        let cli = folder.file("cli.strace", cli_text);
+        let args = ["order", &format!("web={web}"), &format!("cli={cli}"), "--json"];
+        serde_json::from_str(&success(&run(&args))).expect("JSON")
+    };
+    // The clock that is not the reference: its host, offset and error, and the pieces' offsets.
+    let compared = |report: &serde_json::Value| {
+        let clocks = report["clocks"].as_array().expect("a list");
+        let clock = clocks.iter().find(|clock| clock["evidence"] != "reference").expect("two hosts");
+        let sign = if clock["host"] == "web" { 1 } else { -1 };
+        let pieces = clock["pieces"].as_array().cloned().unwrap_or_default();
+        let offsets: Vec<i64> = match &pieces[..] {
+            [] => vec![clock["ahead_ns"].as_i64().expect("a number")],
+            pieces => pieces.iter().filter_map(|piece| piece["ahead_ns"].as_i64()).collect(),
+        };
+        (
+            offsets.into_iter().map(|ahead| sign * ahead).collect::<Vec<_>>(),
+            clock["within_ns"].as_i64().expect("bounded"),
+        )
+    };
+    let middle = web_text.lines().position(|line| line.contains("ask 2 0")).expect("a request") - 1;
+    for (from, by) in [(0, 0), (0, 500_000), (0, -300_000), (middle, 500_000), (middle, -500_000)] {
+        let shifted = shifted(web_text, from, by);
+        let untimed = (without_durations(&shifted), without_durations(cli_text));
+        for (web_text, cli_text) in [(&shifted, cli_text), (&untimed.0, &untimed.1)] {
+            let report = order(web_text, cli_text);
+            let (offsets, within) = compared(&report);
+            let expected: &[i64] = if from == 0 { &[by] } else { &[0, by] };
+            assert_eq!(offsets.len(), expected.len(), "{from} {by}: {}", report["clocks"]);
+            for (found, expected) in offsets.iter().zip(expected) {
+                assert!((found - expected * 1_000).abs() <= within, "{from} {by}: {}", report["clocks"]);
+            }
+            assert_eq!(report["moved"]["events"], 0, "{from} {by}: {}", report["clocks"]);
+            let counts = &report["constraints"];
+            assert_eq!((&counts["CA"], &counts["SR"]), (&4.into(), &24.into()), "{report}");
+        }
+    }
+}
