@@ -2,6 +2,7 @@
 //! arrows from causes to effects on other threads.
 
 use astracer_model::event::EventKind;
+use astracer_model::log::Severity;
 use astracer_report::names::line;
 use astracer_report::numbers::count;
 use astracer_report::page::{Page, sortable};
@@ -14,6 +15,7 @@ use super::select::Selection;
 use super::text::{Stamps, details, place, time, untimed};
 use super::vectors::Lines;
 use astracer_causality::edge::EdgeKind;
+use astracer_causality::points::Process;
 
 mod by_process;
 mod layout;
@@ -40,6 +42,8 @@ pub struct Diagram<'a> {
     pub chosen: &'a Selection,
     /// Which order it is.
     pub goal: Goal,
+    /// Sentences above it: contradictions, clocks, errors.
+    pub notes: &'a [String],
 }
 
 /// The page as HTML. Text from the recording is escaped.
@@ -47,6 +51,9 @@ pub fn page(diagram: &Diagram<'_>) -> String {
     let title = format!("astracer order: {}", diagram.title);
     let body = html! {
         h1 { "Order of " (diagram.title) }
+        @if !diagram.notes.is_empty() {
+            ul.notes { @for note in diagram.notes { li { (note) } } }
+        }
         @if diagram.chosen.events.len() > EVENTS_MAX {
             (by_process::body(diagram))
         } @else {
@@ -74,7 +81,23 @@ fn body(diagram: &Diagram<'_>) -> Markup {
             "Point at an event for its details, click on it for its causes and effects."
         }
         p.note { @for kind in kinds(diagram) { span.key style=(format!("background:{}", colour(kind))) {} (kind.name()) } }
-        div.bar hidden { label { "Find " input #find type="search"; } output #found {} }
+        div.bar hidden {
+            label { "Find " input #find type="search"; }
+            label {
+                "Severity " select #level {
+                    option value="0" { "all events" }
+                    option value=(Severity::WARN.number()) { "warnings and errors" }
+                    option value=(Severity::ERROR.number()) { "errors" }
+                }
+            }
+            label {
+                "Process " select #process {
+                    option value="" { "all" }
+                    @for (number, name) in processes(diagram) { option value=(number) { (name) } }
+                }
+            }
+            output #found {}
+        }
         div.diagram {
             div.threads {
                 @for label in &layout.labels {
@@ -87,6 +110,30 @@ fn body(diagram: &Diagram<'_>) -> Markup {
         (table(diagram, stamps))
         script #causes type="application/json" { (PreEscaped(causes(diagram))) }
         script { (PreEscaped(include_str!("page/find.js"))) }
+    }
+}
+
+/// The processes that have events here, with their hosts.
+fn processes(diagram: &Diagram<'_>) -> Vec<(u32, String)> {
+    let events = &diagram.links.order().events;
+    let mut is_used = vec![false; events.processes().len()];
+    let process = |event: u32| events.thread(&events.rows()[event as usize]).process;
+    diagram.chosen.events.iter().for_each(|&event| is_used[process(event) as usize] = true);
+    let used = (0u32..).zip(events.processes()).filter(|&(number, _)| is_used[number as usize]);
+    let name = |(number, process): (u32, &Process)| {
+        let host = &events.hosts()[process.host as usize];
+        let name = if process.name.is_empty() { host.clone() } else { format!("{} on {host}", process.name) };
+        (number, line(&name).into_owned())
+    };
+    used.map(name).collect()
+}
+
+/// The class of an event by its severity.
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        severity if severity >= Severity::ERROR => " error",
+        severity if severity >= Severity::WARN => " warn",
+        _ => "",
     }
 }
 
@@ -160,7 +207,7 @@ fn drawing(diagram: &Diagram<'_>, layout: &Layout, stamps: Stamps) -> Markup {
             }
             @for &event in &chosen.events {
                 @let row = &rows[event as usize];
-                circle class=(format!("event {}", row.kind.name())) id=(format!("e{}", order.positions[event as usize]))
+                circle class=(format!("event {}{}", row.kind.name(), level(order.severity(row)))) id=(format!("e{}", order.positions[event as usize]))
                     cx=(number(x(event))) cy=(number(y(event))) r="3" {
                     title {
                         (row.kind.name()) " " (details(order, row)) "\n" (stamps.show(time(order, event)))
@@ -269,15 +316,18 @@ fn table(diagram: &Diagram<'_>, stamps: Stamps) -> Markup {
     let rows = order.events.rows();
     sortable(&html! {
         tr {
-            th { "order" } th { "id" } th.left { "time" } th.left { "thread" } th.left { "kind" } th.left { "details" }
+            th { "order" } th { "id" } th.left { "time" } th.left { "thread" } th.left { "kind" } th.left { "severity" }
+            th.left { "details" }
             th.left { "file and line" } th.left { "causes" }
         }
         @for &event in &chosen.events {
             @let row = &rows[event as usize];
-            tr id=(format!("t{}", row.id)) {
+            @let severity = order.severity(row);
+            tr id=(format!("t{}", row.id)) class=(level(severity).trim_start()) data-event=(order.positions[event as usize])
+                data-level=(severity.number()) data-process=(order.events.thread(row).process) {
                 td { a href=(format!("#e{}", order.positions[event as usize])) { (order.positions[event as usize]) } }
                 td { (row.id) } td.left { (stamps.show(time(order, event))) }
-                td.left { (line(&order.events.thread(row).name)) } td.left { (row.kind.name()) }
+                td.left { (line(&order.events.thread(row).name)) } td.left { (row.kind.name()) } td.left { (severity.word()) }
                 td.said { (details(order, row)) } td.left { (line(&place(order, row))) }
                 td.left {
                     @for link in chosen.causes(event) {

@@ -204,8 +204,10 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let answer = ask::answer(&args.ask, args.merge.selected_trace(), &links, &lines)?;
     let named: Vec<_> = args.paths.iter().take(TITLE_PATHS).map(|path| shown(path)).collect();
     let title = named.join(", ") + if args.paths.len() > TITLE_PATHS { " ..." } else { "" };
+    let notes = report.notes();
     let diagram = Diagram {
         title: &title,
+        notes: &notes,
         links: &links,
         lines: &lines,
         chosen: &answer.chosen,

@@ -454,7 +454,28 @@ fn an_order_is_written_in_each_format() {
         .collect();
     assert_eq!(phases, "MMMMXXXsfXX");
     assert_eq!(read(&html).matches("<circle").count(), 5);
+    assert!(read(&html).contains("<li>2 hosts; b is bounded from one side only"), "{}", read(&html));
     assert!(read(&html).contains(r#"class="arrow SR""#));
+    // Severities, which JSON's records state.
+    let line = |level: &str| {
+        format!(
+            "{{\"time\":\"2026-05-14T09:00:01.000Z\",\"host\":\"h\",\"level\":\"{level}\",\"msg\":\"m\"}}\n"
+        )
+    };
+    let log = Scratch::new("order-levels.jsonl", &(line("error") + &line("warn") + &line("info")));
+    success(&run(&["order", log.path(), "--html", html.path()]));
+    for (class, number) in [(" error", 17), (" warn", 13), ("", 9)] {
+        let circle = format!("<circle class=\"event LOG{class}\"");
+        let row = format!("class=\"{}\" data-event=", class.trim_start());
+        let level = format!("data-level=\"{number}\"");
+        for part in [circle, row, level] {
+            assert_eq!(read(&html).matches(&part).count(), 1, "{part}");
+        }
+    }
+    assert!(
+        read(&html).contains("<li>errors: h 1</li>")
+            && read(&html).contains("<option value=\"17\">errors</option>")
+    );
 }
 
 #[test]

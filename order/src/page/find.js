@@ -1,4 +1,5 @@
-// Finds events by text, and shows the causes (red) and effects (green) of a clicked event.
+// Finds events by text, shows those of a severity or a process, and the causes (red) and effects
+// (green) of a clicked event.
 (() => {
   const svg = document.querySelector("svg.order");
   const data = document.getElementById("causes");
@@ -50,6 +51,21 @@
     nodes[0]?.scrollIntoView({ block: "center", inline: "center" });
     found.textContent = `${nodes.length} events found`;
   });
+  const level = document.getElementById("level"), process = document.getElementById("process");
+  const rows = Array.from(document.querySelectorAll("tr[data-event]"));
+  const filter = () => {
+    let shown = 0;
+    rows.forEach(row => {
+      const fits = Number(row.dataset.level) >= Number(level.value)
+        && (process.value === "" || row.dataset.process === process.value);
+      row.classList.toggle("is-out", !fits);
+      event(row.dataset.event)?.classList.toggle("is-out", !fits);
+      shown += fits;
+    });
+    found.textContent = shown < rows.length ? `${shown} of ${rows.length} events shown` : "";
+  };
+  level.addEventListener("change", filter);
+  process.addEventListener("change", filter);
   document.addEventListener("keydown", key => { if (key.key === "Escape") { field.value = ""; clear(); } });
   document.querySelector(".bar").hidden = false;
   // A link to an event (#e12) opens with its causes and effects.

@@ -129,6 +129,16 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Sentences on contradictions, clocks, errors and times out of order, for the page.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let top = contradictions::dropped(self.order) + &believe::lines(self.order);
+        let top: Vec<String> = top.lines().map(|line| line.trim_start().to_owned()).collect();
+        let clocks = self.clocks.iter().map(|clock| clock.says.clone());
+        let outliers = outliers(self.order).trim_end().to_owned();
+        let outliers = Some(outliers).filter(|says| !says.is_empty());
+        top.into_iter().chain(clocks).chain(self.steps.iter().cloned()).chain(outliers).collect()
+    }
+
     /// The report for people.
     pub(super) fn screen(&self) -> String {
         let counts = |counts: &BTreeMap<&'static str, u64>| {
