@@ -167,6 +167,8 @@ pub struct Applications {
     tenants: Option<crate::tenants::Tenants>,
     #[cfg(feature = "flows")]
     x_trace: Option<crate::x_trace::XTrace>,
+    #[cfg(feature = "critical_path")]
+    critical_path: Option<crate::paths::CriticalPath>,
 }
 
 struct Registered {
@@ -184,6 +186,8 @@ impl Applications {
             tenants: None,
             #[cfg(feature = "flows")]
             x_trace: None,
+            #[cfg(feature = "critical_path")]
+            critical_path: None,
         }
     }
 
@@ -210,6 +214,20 @@ impl Applications {
     #[must_use]
     pub fn with_x_trace(self) -> Self {
         Applications { x_trace: Some(crate::x_trace::XTrace::new(&self.registry)), ..self }
+    }
+
+    /// Measures the critical path of each request, whatever the sampler keeps: see
+    /// [`critical_path`](crate::critical_path).
+    #[cfg(feature = "critical_path")]
+    #[must_use]
+    pub fn with_critical_path(self, measured: &crate::paths::CriticalPath) -> Self {
+        Applications { critical_path: Some(measured.clone()), ..self }
+    }
+
+    #[cfg(feature = "critical_path")]
+    #[inline]
+    pub(crate) fn critical_path(&self) -> Option<&crate::paths::CriticalPath> {
+        self.critical_path.as_ref()
     }
 
     #[cfg(feature = "flows")]

@@ -29,6 +29,8 @@ mod message;
 mod message_stats;
 mod observer;
 mod packed;
+#[cfg(feature = "critical_path")]
+mod paths;
 mod slots;
 mod stats;
 mod usage;
@@ -283,7 +285,11 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         if self.is_current {
             let flows = &*self.flow.flows;
-            flows.leave(self.key);
+            flows.leave(
+                self.key,
+                #[cfg(feature = "critical_path")]
+                None,
+            );
         }
     }
 }
@@ -369,6 +375,8 @@ impl Inner {
             }
         };
         self.descend(slot, number, baggage);
+        #[cfg(feature = "critical_path")]
+        self.fork_path(number, slot);
         Some(branch)
     }
 
@@ -378,6 +386,8 @@ impl Inner {
         slot.set(BEGUN | UNCONFIRMED);
         let baggage = self.with_baggage(number, Baggage::split);
         self.descend(slot, number, baggage);
+        #[cfg(feature = "critical_path")]
+        self.fork_path(number, slot);
         Some((copy, slot))
     }
 
@@ -400,7 +410,13 @@ impl Inner {
 
     fn merge(&self, into: u32, from: u32) {
         self.charge_branch(into, from);
+        #[cfg(feature = "critical_path")]
+        let source = self.slot(self.resolve(from));
         let Some((into, mut branch)) = self.unite(into, from) else { return };
+        #[cfg(feature = "critical_path")]
+        if let Some(source) = source {
+            self.join_path(into, source);
+        }
         Counts::add(&self.counts.joined);
         let now = if self.applications.is_empty() { 0 } else { self.now() };
         self.with_baggage(into, |flow| {
@@ -521,10 +537,16 @@ impl Inner {
     fn push(&self, number: u32, key: Key) -> bool {
         let id = self.slot(number).map_or(0, Slot::id);
         let since = self.pause();
+        #[cfg(feature = "critical_path")]
+        let before = current::of(self.owner);
         let is_current = current::push(Current::new((self.owner, number), id, key, since));
         if !is_current {
             Counts::add(&self.counts.refused);
             current::restart(since);
+        }
+        #[cfg(feature = "critical_path")]
+        if is_current {
+            self.note_pushed(before, number);
         }
         is_current
     }
@@ -545,9 +567,15 @@ impl Inner {
     }
 
     /// Leaves a span or a wrapper. Returns the flow that is no longer current.
-    fn leave(&self, key: Key) -> Option<Current> {
+    fn leave(
+        &self,
+        key: Key,
+        #[cfg(feature = "critical_path")] now: Option<&paths::Now<'_>>,
+    ) -> Option<Current> {
         let left = current::pop(key)?;
         self.resume(left);
+        #[cfg(feature = "critical_path")]
+        self.note_left(left, now);
         if self.applications.is_empty() {
             return Some(left);
         }
@@ -570,7 +598,10 @@ impl Inner {
                 wrapped.set_origin(slot.origin());
             }
             // The branch has what the copy has.
-            drop(self.unite(number, unmarked));
+            if self.unite(number, unmarked).is_some() {
+                #[cfg(feature = "critical_path")]
+                self.adopt_path(number, slot);
+            }
         }
         self.release(unmarked);
     }

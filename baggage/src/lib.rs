@@ -32,12 +32,16 @@
 mod application;
 mod baggage;
 mod contents;
+#[cfg(feature = "critical_path")]
+pub mod critical_path;
 #[cfg(feature = "flows")]
 pub mod flow;
 #[cfg(feature = "flows")]
 mod flows;
 #[cfg(feature = "flows")]
 mod header;
+#[cfg(feature = "critical_path")]
+mod paths;
 mod registry;
 #[cfg(feature = "flows")]
 mod tenants;

@@ -39,6 +39,8 @@ impl Observer for Flows {
         if let Some(slot) = self.0.slot(number) {
             slot.add_use();
         }
+        #[cfg(feature = "critical_path")]
+        self.0.note_begun(span);
         number
     }
 
@@ -51,6 +53,8 @@ impl Observer for Flows {
         } else {
             number = self.0.enter_elsewhere(span, current);
         }
+        #[cfg(feature = "critical_path")]
+        self.0.note_entered(span);
         self.0.begin_x_trace(number, span);
         if !self.0.applications.is_empty() {
             let place = place(span.metadata());
@@ -65,8 +69,16 @@ impl Observer for Flows {
             let place = place(span.metadata());
             self.0.note(span, span.flow(), |application, flow| application.exit(flow, place));
         }
+        #[cfg(feature = "critical_path")]
+        let now = super::paths::Now::of(span);
+        #[cfg(feature = "critical_path")]
+        self.0.note_exited(span, &now);
         if current::may_be_inside(span.key())
-            && let Some(left) = self.0.leave(span.key())
+            && let Some(left) = self.0.leave(
+                span.key(),
+                #[cfg(feature = "critical_path")]
+                Some(&now),
+            )
         {
             self.0.confirm(left, span.metadata());
         }
@@ -77,6 +89,8 @@ impl Observer for Flows {
         if span.is_root() {
             self.0.close_account(span);
         }
+        #[cfg(feature = "critical_path")]
+        self.0.note_ended(span);
         self.0.release(span.flow());
     }
 
@@ -128,6 +142,8 @@ impl Inner {
         };
         slot.state().trace = Some(root.trace_id());
         self.open_account(slot, root, base);
+        #[cfg(feature = "critical_path")]
+        self.open_path(slot, root);
         number
     }
 

@@ -72,6 +72,9 @@ pub(super) struct State {
     /// The spans in which the flow calls other processes now. Transports enter them elsewhere,
     /// which needs no mark.
     pub(super) calling: Vec<u64>,
+    /// The note of the critical path. Its memory stays when the flow ends.
+    #[cfg(feature = "critical_path")]
+    pub(super) path: Option<Box<crate::paths::Note>>,
 }
 
 /// The facts about a flow on which sums by tenant depend.
@@ -91,6 +94,10 @@ impl State {
         self.trace = None;
         self.account = Account::default();
         self.calling.clear();
+        #[cfg(feature = "critical_path")]
+        if let Some(path) = self.path.as_deref_mut().filter(|path| path.is_active()) {
+            path.clear();
+        }
         if self.ancestors[0] != 0 {
             self.ancestors = [0; ANCESTORS];
         }

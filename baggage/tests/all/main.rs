@@ -12,6 +12,8 @@ mod beside;
 mod bounds;
 mod constructs;
 mod container;
+mod cpath;
+mod critical_paths;
 mod flows;
 mod goldens;
 mod handlers;

@@ -1,0 +1,190 @@
+//! The critical paths of flows: what happens to a flow's note where it begins, forks, joins, takes
+//! or leaves a thread, and ends.
+
+use std::cell::Cell;
+
+use astracer_sdk::ObservedSpan;
+
+use super::current::{self, Current};
+use super::slots::Slot;
+use super::{FlowRef, Inner};
+use crate::paths::{CriticalPath, Here, Note};
+
+/// The time of one report of the SDK, read at most once.
+pub(super) struct Now<'a> {
+    span: &'a ObservedSpan<'a>,
+    nanos: Cell<Option<u64>>,
+}
+
+impl<'a> Now<'a> {
+    pub(super) fn of(span: &'a ObservedSpan<'a>) -> Self {
+        Now { span, nanos: Cell::new(None) }
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        let nanos = self.nanos.get().unwrap_or_else(|| nanos(self.span));
+        self.nanos.set(Some(nanos));
+        nanos
+    }
+}
+
+fn nanos(span: &ObservedSpan<'_>) -> u64 {
+    u64::try_from(span.now().as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Inner {
+    /// Nanoseconds since the clock was made.
+    fn nanos(&self) -> u64 {
+        self.clock.get().map_or(0, |clock| clock.since_origin(clock.ticks()).get())
+    }
+
+    /// Works on the note of a flow, if it has one.
+    #[inline]
+    fn at_note<R>(&self, number: u32, f: impl FnOnce(&CriticalPath, &mut Note) -> R) -> Option<R> {
+        let of = self.applications.critical_path()?;
+        self.at_state(number, |state| {
+            let note = state.path.as_deref_mut().filter(|note| note.is_active())?;
+            Some(f(of, note))
+        })?
+    }
+
+    /// The flow in which a thread uses a span.
+    fn flow_at(&self, span: &ObservedSpan<'_>) -> u32 {
+        match self.current(current::of(self.owner)) {
+            0 => self.resolve(span.flow()),
+            here => here,
+        }
+    }
+
+    /// A local root begins in a flow. Runs no code of the service.
+    pub(super) fn open_path(&self, slot: &Slot, root: &ObservedSpan<'_>) {
+        if let Some(of) = self.applications.critical_path()
+            && !root.is_below_dropped()
+        {
+            let mut state = slot.state();
+            let note = state.path.get_or_insert_default();
+            note.begin_root(of, nanos(root), root.key(), root.root_name());
+        }
+    }
+
+    /// A span below a local root begins, and may be entered next.
+    #[inline]
+    pub(super) fn note_begun(&self, span: &ObservedSpan<'_>) {
+        if self.applications.critical_path().is_some() {
+            let now = nanos(span);
+            self.at_note(self.flow_at(span), |_, note| note.span_begins(now, span.key()));
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_entered(&self, span: &ObservedSpan<'_>) {
+        if self.applications.critical_path().is_some() {
+            let name = span.metadata().name();
+            self.at_note(self.flow_at(span), |of, note| {
+                note.span_entered(of, span.key(), name, || nanos(span));
+            });
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_exited(&self, span: &ObservedSpan<'_>, now: &Now<'_>) {
+        if self.applications.critical_path().is_some() {
+            self.at_note(self.flow_at(span), |of, note| note.span_exited(of, span.key(), || now.get()));
+        }
+    }
+
+    /// A span ends. If it is a local root, the critical path of its request is complete.
+    #[inline]
+    pub(super) fn note_ended(&self, span: &ObservedSpan<'_>) {
+        if self.applications.critical_path().is_none() {
+            return;
+        }
+        let (own, here, key) = (self.resolve(span.flow()), self.flow_at(span), span.key());
+        if span.is_root() && self.at_note(own, |_, note| note.is_of(key)) == Some(true) {
+            self.at_note(own, |of, note| note.close(of, || nanos(span)));
+            return;
+        }
+        self.at_note(here, |_, note| note.span_ends(key));
+        if own != here {
+            // It was opened where another flow was current.
+            self.at_note(own, |_, note| note.span_ends(key));
+        }
+    }
+
+    /// A flow becomes current on a thread, in place of another one.
+    pub(super) fn note_pushed(&self, before: Current, number: u32) {
+        if self.applications.critical_path().is_some() {
+            let now = self.nanos();
+            if let Some(before) = self.hold_current(before) {
+                self.at_note(before, |of, note| note.suspended(of, now, true));
+                self.release(before);
+            }
+            self.at_note(number, |of, note| note.resumed(of, now));
+        }
+    }
+
+    /// A flow leaves a thread, and the one around it goes on.
+    pub(super) fn note_left(&self, left: Current, now: Option<&Now<'_>>) {
+        if self.applications.critical_path().is_some() {
+            let now = now.map_or_else(|| self.nanos(), Now::get);
+            for (flow, resumes) in [(left, false), (current::of(self.owner), true)] {
+                if let Some(number) = self.hold_current(flow) {
+                    self.at_note(number, |of, note| match resumes {
+                        true => note.resumed(of, now),
+                        false => note.suspended(of, now, false),
+                    });
+                    self.release(number);
+                }
+            }
+        }
+    }
+
+    /// A flow was split off into a new slot.
+    pub(super) fn fork_path(&self, parent: u32, branch: &Slot) {
+        if self.applications.critical_path().is_some() {
+            let now = self.nanos();
+            // Nobody else knows the branch's slot yet.
+            self.at_note(parent, |of, note| {
+                note.split_into(of, now, branch.state().path.get_or_insert_default());
+            });
+        }
+    }
+
+    /// The flow of a slot was merged into another one.
+    pub(super) fn join_path(&self, into: u32, from: &Slot) {
+        if self.applications.critical_path().is_none() {
+            return;
+        }
+        let branch = from.state().path.take();
+        let Some(mut branch) = branch else { return };
+        if branch.is_active() {
+            let now = self.nanos();
+            self.at_note(into, |of, note| note.merge(of, now, &mut branch));
+        }
+        branch.clear();
+        // Its memory is used again.
+        from.state().path = Some(branch);
+    }
+
+    /// A wrapper's flow takes the place of a flow that looked like an unmarked fork: the span at
+    /// which that one began is open in the wrapper's.
+    pub(super) fn adopt_path(&self, into: u32, from: &Slot) {
+        if self.applications.critical_path().is_some()
+            && let Some(unmarked) = from.state().path.take()
+        {
+            self.at_note(into, |_, note| note.take_open(&unmarked));
+        }
+    }
+}
+
+impl FlowRef {
+    /// Works on the note of the flow, at the current time.
+    pub(crate) fn with_note<R>(&self, f: impl FnOnce(&CriticalPath, &mut Note, u64) -> R) -> Option<R> {
+        let now = self.flows.nanos();
+        self.flows.at_note(self.number, |of, note| f(of, note, now))
+    }
+
+    pub(crate) fn path_here(&self) -> Option<Here> {
+        self.with_note(|of, note, now| note.here(of, now))
+    }
+}

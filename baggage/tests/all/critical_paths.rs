@@ -1,0 +1,454 @@
+//! Critical paths of each construct that forks and joins, on a clock that is moved by hand. The
+//! ways were worked out by hand.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, here, wait};
+use astracer_baggage::{
+    Applications, BranchExt as _, Flows, Fork, JoinStreamExt as _, Packed, Registry, branch_fn, zone,
+};
+use astracer_sdk::{Builder, DroppedSpans, Start};
+use astracer_testing::{World, world};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
+use tracing::dispatcher::set_default;
+use tracing::{Instrument as _, info_span};
+
+#[derive(Clone)]
+struct Service {
+    world: Arc<World>,
+    paths: CriticalPath,
+}
+
+fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Service {
+    let paths = CriticalPath::new(measure);
+    let flows = Flows::new(Applications::new(&Registry::default()).with_critical_path(&paths));
+    let world = world(|builder| change(builder.with_observer(Arc::new(flows))));
+    Service { world: Arc::new(world), paths }
+}
+
+fn sampling(sampler: &str, dropped: DroppedSpans) -> Service {
+    service_with(Measure::Wall, |builder| {
+        let builder = builder.with_sampler(sampler.parse().unwrap()).with_start(Start::AtOnce);
+        builder.with_dropped_spans(dropped)
+    })
+}
+
+impl Service {
+    /// A millisecond is one unit of the ways.
+    fn work(&self, units: u64) {
+        self.world.clock.advance(Duration::from_millis(units));
+    }
+
+    fn row(&self) -> CriticalPathRow {
+        let rows = self.paths.rows();
+        assert_eq!(rows.len(), 1, "{rows:#?}");
+        rows[0].clone()
+    }
+
+    /// Times by function and kind, in units. They must sum up to the root's duration.
+    #[track_caller]
+    fn check(&self, units: u64, expected: &[(&str, &str, u64)]) {
+        let row = self.row();
+        let found: Vec<(&str, &str, f64)> = row
+            .functions
+            .iter()
+            .map(|part| (&*part.name, part.kind.name(), part.nanos as f64 / 1e6))
+            .collect();
+        let mut expected: Vec<(&str, &str, f64)> =
+            expected.iter().map(|(name, kind, units)| (*name, *kind, *units as f64)).collect();
+        let order = |a: &(&str, &str, f64), b: &(&str, &str, f64)| (a.0, a.1).cmp(&(b.0, b.1));
+        let mut found = found;
+        found.sort_by(order);
+        expected.sort_by(order);
+        assert_eq!(found, expected);
+        assert_eq!(row.functions.iter().map(|part| part.nanos).sum::<u64>(), row.total_ns);
+        assert_eq!(row.total_ns, units * 1_000_000);
+    }
+
+    fn stay(&self) -> impl Fn() + Send + Sync + Clone + 'static {
+        let dispatch = self.world.dispatch.clone();
+        move || std::mem::forget(set_default(&dispatch))
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.on_thread_start(self.stay()).build().unwrap();
+        self.world.inside(|| runtime.block_on(async { work.instrument(info_span!("request")).await }))
+    }
+}
+
+/// Spans in one line of control, with every sampler.
+#[test]
+fn spans_of_one_flow_share_its_time() {
+    for (sampler, dropped) in [
+        ("always", DroppedSpans::default()),
+        ("never", DroppedSpans::default()),
+        ("never", DroppedSpans::Disabled),
+    ] {
+        let service = sampling(sampler, dropped);
+        service.world.inside(|| {
+            let root = info_span!("request", otel.name = "GET /");
+            service.work(1);
+            root.in_scope(|| {
+                service.work(2);
+                let child = info_span!("child");
+                service.work(4);
+                child.in_scope(|| {
+                    service.work(8);
+                    zone!("load");
+                    service.work(16);
+                });
+                drop(child);
+                service.work(32);
+                assert_eq!(here().unwrap().nanos, 63_000_000);
+            });
+            // After its last exit.
+            service.work(64);
+        });
+        if dropped == DroppedSpans::Disabled {
+            service.check(63, &[("GET /", "work", 47), ("load", "work", 16)]);
+        } else {
+            service.check(63, &[("GET /", "work", 35), ("child", "work", 12), ("load", "work", 16)]);
+        }
+    }
+}
+
+/// Without any `.branch()`, a task's waits are those of the innermost span that is open.
+#[test]
+fn waits_of_a_task_are_its_own() {
+    let service = sampling("never", DroppedSpans::default());
+    let (sender, receiver) = oneshot::channel::<()>();
+    let own = service.clone();
+    service.block_on(async {
+        let other = own.clone();
+        tokio::spawn(async move {
+            other.work(4);
+            sender.send(()).unwrap();
+        });
+        own.work(1);
+        async {
+            own.work(2);
+            receiver.await.unwrap();
+            own.work(8);
+        }
+        .instrument(info_span!("child"))
+        .await;
+        own.work(16);
+    });
+    service.check(31, &[("request", "work", 17), ("child", "work", 10), ("child", "wait", 4)]);
+}
+
+/// A task that is spawned, and awaited: it is longer than what its parent does meanwhile.
+#[test]
+fn spawn() {
+    for measure in [Measure::Wall, Measure::Productive] {
+        let service = service_with(measure, |builder| builder);
+        let own = service.clone();
+        service.block_on(async {
+            own.work(1);
+            let task = own.clone();
+            let child = async move {
+                task.work(8);
+                tokio::task::yield_now().await;
+                task.work(16);
+            };
+            let handle = tokio::spawn(child.instrument(info_span!("child")).branch());
+            own.work(2);
+            // Between the fork and the branch's beginning, and after its end, another task runs.
+            let other = own.clone();
+            tokio::spawn(async move { other.work(4) });
+            handle.joined().await.unwrap();
+            own.work(32);
+        });
+        match measure {
+            // The child: 2 of the parent and 0 to begin; 8, 4 for the other task, 16.
+            Measure::Wall => service.check(
+                63,
+                &[
+                    ("request", "work", 33),
+                    ("child", "spawn", 2),
+                    ("child", "work", 24),
+                    ("child", "wait", 4),
+                ],
+            ),
+            // 1 + 24 + 32.
+            _ => assert_eq!(service.row().total_ns, 57_000_000),
+        }
+    }
+}
+
+/// Two branches are polled by the same task: the one that ends last is on the way.
+#[test]
+fn join_macro() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    let branch = |name: &'static str, steps: u64, units: u64| {
+        let own = own.clone();
+        let work = async move {
+            for _ in 0..steps {
+                own.work(units);
+                tokio::task::yield_now().await;
+            }
+        };
+        work.instrument(info_span!("branch", name)).branch()
+    };
+    own.paths.experiment("faster", astracer_baggage::critical_path::zone("long"), 0.0).unwrap();
+    service.block_on(async {
+        own.work(1);
+        let long = async {
+            for _ in 0..50 {
+                own.work(2);
+                tokio::task::yield_now().await;
+            }
+        };
+        let long = long.instrument(info_span!("long")).branch();
+        let (long, short) = tokio::join!(long, branch("short", 3, 10));
+        long.join();
+        short.join();
+        own.work(1);
+    });
+    // `long`: 50 * 2 of its own; meanwhile it waits for 3 * 10 of the other one.
+    service.check(132, &[("request", "work", 2), ("long", "work", 100), ("long", "wait", 30)]);
+    // Without `long`, the other one is on the way: 1 + 30 and the time between its polls, 2 * 2
+    // after the first two and 2 before the first, + 1.
+    let experiments = service.row().experiments;
+    assert_eq!((experiments[0].requests, experiments[0].total_ns), (1, 132_000_000));
+    assert_eq!(experiments[0].changed_ns, 38_000_000.0);
+}
+
+/// The branch that loses is dropped, and on no way.
+#[test]
+fn select_macro() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    service.block_on(async {
+        own.work(1);
+        let never = async {
+            own.work(4);
+            std::future::pending::<()>().await;
+        };
+        let wins = async {
+            own.work(2);
+            tokio::task::yield_now().await;
+            own.work(8);
+        };
+        tokio::select! {
+            biased;
+            _ = never.instrument(info_span!("never")).branch() => unreachable!(),
+            done = wins.instrument(info_span!("wins")).branch() => done.join(),
+        }
+        own.work(16);
+    });
+    // 4 pass until the branch that wins is polled first.
+    service.check(31, &[("request", "work", 17), ("wins", "spawn", 4), ("wins", "work", 10)]);
+}
+
+#[test]
+fn streams() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    service.block_on(async {
+        let branch = |name: &'static str, units: u64| {
+            let own = own.clone();
+            async move {
+                zone!("each");
+                own.work(units);
+                name
+            }
+            .branch()
+        };
+        let mut all = [branch("a", 1), branch("b", 2)].into_iter().collect::<FuturesUnordered<_>>().joined();
+        while all.next().await.is_some() {
+            own.work(4);
+        }
+    });
+    // `a`, 1, 4 of the request; `b` begins after that, 2; then 4.
+    service.check(11, &[("request", "work", 4), ("each", "work", 2), ("request", "spawn", 5)]);
+}
+
+/// A thread that is joined: nothing is known of the one that waits.
+#[test]
+fn threads() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    let stay = service.stay();
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            own.work(1);
+            let work = branch_fn(|| {
+                info_span!("child").in_scope(|| own.work(4));
+            });
+            let done = thread::scope(|scope| {
+                scope
+                    .spawn(move || {
+                        stay();
+                        work()
+                    })
+                    .join()
+                    .unwrap()
+            });
+            own.work(2);
+            done.join();
+            own.work(8);
+        });
+    });
+    service.check(15, &[("request", "work", 11), ("child", "work", 4)]);
+}
+
+/// The thread works while the other one runs, and longer. It says when it begins to wait.
+#[test]
+fn a_thread_that_works_longer_than_its_branch() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            own.work(1);
+            let work = branch_fn(|| info_span!("child").in_scope(|| own.work(4)));
+            let stay = service.stay();
+            let done = thread::scope(|scope| {
+                let handle = scope.spawn(|| {
+                    stay();
+                    work()
+                });
+                while !handle.is_finished() {
+                    thread::yield_now();
+                }
+                own.work(2);
+                wait();
+                own.work(16);
+                handle.join().unwrap()
+            });
+            done.join();
+            own.work(8);
+        });
+    });
+    // The request has worked for all of 1 + 4 + 2, then waited for 16 to be woken.
+    service.check(31, &[("request", "work", 15), ("request", "wake", 16)]);
+}
+
+#[test]
+fn rayon_join_and_iterators() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let stay = service.stay();
+    pool.install(stay);
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            own.work(1);
+            let (left, right) = (
+                branch_fn(|| info_span!("left").in_scope(|| own.work(2))),
+                branch_fn(|| info_span!("right").in_scope(|| own.work(4))),
+            );
+            let (left, right) = pool.join(left, right);
+            left.join();
+            right.join();
+            own.work(8);
+            let fork = Fork::here();
+            pool.install(|| {
+                for units in [16, 32] {
+                    fork.run(|| info_span!("item").in_scope(|| own.work(units)));
+                }
+            });
+            fork.join();
+            own.work(64);
+        });
+    });
+    // The only thread of the pool runs one after the other: `right` begins when `left` has ended.
+    let expected: [(&str, &str, u64); 4] =
+        [("request", "work", 73), ("request", "spawn", 2), ("right", "work", 4), ("item", "work", 48)];
+    service.check(127, &expected);
+}
+
+/// An actor works in the flow of a message, in a root of its own. Its reply is merged.
+#[test]
+fn channels() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    thread::scope(|scope| {
+        let (sender, inbox) = mpsc::channel::<Packed<mpsc::Sender<Packed<()>>>>();
+        let stay = service.stay();
+        let worker = service.clone();
+        scope.spawn(move || {
+            stay();
+            for message in inbox {
+                worker.work(2);
+                message.adopt_fn(|reply| {
+                    info_span!("job").in_scope(|| {
+                        worker.work(4);
+                        assert_eq!(here().unwrap().nanos, 4_000_000);
+                        // 1 of the sender, and 2 until the worker took the message.
+                        assert_eq!(here().unwrap().before_ns, 3_000_000);
+                        reply.send(Packed::new(())).unwrap();
+                    });
+                });
+            }
+        });
+        service.world.inside(|| {
+            info_span!("request").in_scope(|| {
+                own.work(1);
+                let (reply, answer) = mpsc::channel();
+                sender.send(Packed::new(reply)).unwrap();
+                drop(sender);
+                answer.recv().unwrap().merge();
+                own.work(8);
+            });
+        });
+    });
+    let rows = own.paths.rows();
+    let of = |name: &str| rows.iter().find(|row| &*row.root == name).unwrap();
+    let times = |name: &str| -> Vec<(String, u64)> {
+        let parts = of(name).functions.iter();
+        parts.map(|part| (format!("{} {}", part.name, part.kind.name()), part.nanos / 1_000_000)).collect()
+    };
+    assert_eq!(times("job"), [("job work".to_owned(), 4)]);
+    let expected = [("request work", 9), ("job work", 4), ("request spawn", 2)];
+    assert_eq!(times("request"), expected.map(|(name, units)| (name.to_owned(), units)));
+}
+
+/// A branch that nobody joins does not count, nor does what a daemon does.
+#[test]
+fn daemons_and_branches_that_nobody_joins() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            own.work(1);
+            branch_fn(|| own.work(2))().detach();
+            branch_fn(|| {
+                own.work(4);
+                astracer_baggage::critical_path::daemonize();
+                own.work(8);
+            })()
+            .join();
+            own.work(16);
+        });
+    });
+    // The request waits while another branch uses its thread. The daemon's way ends after 4.
+    service.check(31, &[("request", "work", 21), ("request", "wait", 2), ("request", "wake", 8)]);
+}
+
+/// A clock that steps back takes no time away.
+#[test]
+fn a_clock_may_step_back() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            own.work(4);
+            info_span!("child").in_scope(|| {
+                own.world.clock.set_back(Duration::from_millis(3));
+            });
+            branch_fn(|| own.work(2))().join();
+            own.work(4);
+        });
+    });
+    let row = service.row();
+    assert_eq!(row.total_ns, row.functions.iter().map(|part| part.nanos).sum::<u64>());
+    assert!(service.paths.stats().clock_back > 0);
+}
