@@ -374,7 +374,7 @@ fn channels() {
         let (sender, inbox) = mpsc::channel::<Packed<mpsc::Sender<Packed<()>>>>();
         let stay = service.stay();
         let worker = service.clone();
-        scope.spawn(move || {
+        let worker = scope.spawn(move || {
             stay();
             for message in inbox {
                 worker.work(2);
@@ -395,6 +395,8 @@ fn channels() {
                 let (reply, answer) = mpsc::channel();
                 sender.send(Packed::new(reply)).unwrap();
                 drop(sender);
+                // The job has ended when the clock goes on.
+                worker.join().unwrap();
                 answer.recv().unwrap().merge();
                 own.work(8);
             });
