@@ -168,7 +168,7 @@ pub struct Applications {
     #[cfg(feature = "flows")]
     x_trace: Option<crate::x_trace::XTrace>,
     #[cfg(feature = "critical_path")]
-    critical_path: Option<crate::paths::CriticalPath>,
+    critical_path: Option<(crate::paths::CriticalPath, Namespace)>,
 }
 
 struct Registered {
@@ -221,13 +221,20 @@ impl Applications {
     #[cfg(feature = "critical_path")]
     #[must_use]
     pub fn with_critical_path(self, measured: &crate::paths::CriticalPath) -> Self {
-        Applications { critical_path: Some(measured.clone()), ..self }
+        let own = self.registry.reserved("astracer.critical_path", i8::MAX - 2);
+        Applications { critical_path: Some((measured.clone(), own)), ..self }
     }
 
     #[cfg(feature = "critical_path")]
     #[inline]
     pub(crate) fn critical_path(&self) -> Option<&crate::paths::CriticalPath> {
-        self.critical_path.as_ref()
+        self.critical_path.as_ref().map(|(measured, _)| measured)
+    }
+
+    /// The namespace of notes in messages.
+    #[cfg(feature = "critical_path")]
+    pub(crate) fn critical_path_namespace(&self) -> Option<&Namespace> {
+        self.critical_path.as_ref().map(|(_, own)| own)
     }
 
     #[cfg(feature = "flows")]

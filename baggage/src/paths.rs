@@ -6,12 +6,14 @@
 //! a [`Note`]. A fork copies it, a join takes the longer ways of both.
 
 mod experiments;
+mod messages;
 mod names;
 mod note;
 mod path;
 mod pieces;
 mod report;
 mod totals;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,6 +68,8 @@ struct Counts {
     clock_back: AtomicU64,
     foreign: AtomicU64,
     too_deep: AtomicU64,
+    refused: AtomicU64,
+    too_long: AtomicU64,
 }
 
 /// Counts of what the measure could not tell.
@@ -78,6 +82,11 @@ pub struct CriticalPathStats {
     pub foreign: u64,
     /// Spans that were open in a flow beyond 64 others. Their time is that of the span around.
     pub too_deep: u64,
+    /// Notes of other processes that were not read: broken, of another version, or of another
+    /// measure.
+    pub refused: u64,
+    /// Callees that claimed more time than the call took. Their times were cut in proportion.
+    pub too_long: u64,
 }
 
 /// Ways of a request that are kept, by default.
@@ -150,6 +159,8 @@ impl CriticalPath {
             clock_back: load(&counts.clock_back),
             foreign: load(&counts.foreign),
             too_deep: load(&counts.too_deep),
+            refused: load(&counts.refused),
+            too_long: load(&counts.too_long),
         }
     }
 }

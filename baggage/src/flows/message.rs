@@ -143,6 +143,8 @@ impl Flow {
         if let Some(slot) = inner.slot(flow.number) {
             slot.state().baggage = inner.deserialize(&message);
         }
+        #[cfg(feature = "critical_path")]
+        inner.end_call_path(flow.number);
         self.branch.join_into(&caller.flow);
     }
 
@@ -150,6 +152,10 @@ impl Flow {
     pub fn end_opaque(self, peer: &str) {
         if let Some(flow) = self.branch.flow() {
             flow.flows.messages.note_opaque(peer);
+            #[cfg(feature = "critical_path")]
+            if let Some(caller) = &self.caller {
+                flow.flows.end_opaque_path(caller.flow.number, flow.number);
+            }
         }
         self.branch.detach();
     }
@@ -262,12 +268,21 @@ impl Inner {
         if name == "call" || self.slot(self.resolve(number)).is_some_and(|slot| slot.has(ROOT_NOTED)) {
             self.note_x_trace(number, name);
         }
-        if self.applications.is_empty() {
-            let shared = self.at_state(number, |state| state.baggage.share()).unwrap_or_default();
-            return shared.serialize(limit, self.applications.registry());
-        }
-        let now = self.now();
-        self.with_baggage(number, |flow| handling(|| self.applications.serialize(flow, limit, now)))
+        #[cfg(feature = "critical_path")]
+        self.put_path(number, name == "call", limit);
+        let message = match self.applications.is_empty() {
+            true => {
+                let shared = self.at_state(number, |state| state.baggage.share()).unwrap_or_default();
+                shared.serialize(limit, self.applications.registry())
+            }
+            false => {
+                let now = self.now();
+                self.with_baggage(number, |flow| handling(|| self.applications.serialize(flow, limit, now)))
+            }
+        };
+        #[cfg(feature = "critical_path")]
+        self.remove_path(number);
+        message
     }
 
     /// The members that code has set, each with its text in a list.

@@ -10,6 +10,12 @@ use super::slots::Slot;
 use super::{FlowRef, Inner};
 use crate::paths::{CriticalPath, Here, Note};
 
+/// The slot with the note of a request, and that of a response.
+const REQUEST: &[u8] = b"to";
+const RESPONSE: &[u8] = b"back";
+/// The bytes of a note.
+const NOTE_MAX: usize = 1_024;
+
 /// The time of one report of the SDK, read at most once.
 pub(super) struct Now<'a> {
     span: &'a ObservedSpan<'a>,
@@ -62,8 +68,62 @@ impl Inner {
             && !root.is_below_dropped()
         {
             let mut state = slot.state();
+            let request = self.applications.critical_path_namespace().and_then(|own| {
+                let request = state.baggage.get(own, REQUEST).next().map(<[u8]>::to_vec)?;
+                state.baggage.remove(own, REQUEST);
+                Some(request)
+            });
             let note = state.path.get_or_insert_default();
             note.begin_root(of, nanos(root), root.key(), root.root_name());
+            if let Some(request) = request.filter(|_| !note.has_outer()) {
+                note.come_from(of, &request);
+            }
+        }
+    }
+
+    /// Puts the flow's note into its baggage, which is about to be sent.
+    pub(super) fn put_path(&self, number: u32, is_call: bool, limit: usize) {
+        let Some(own) = self.applications.critical_path_namespace() else { return };
+        let now = self.nanos();
+        let limit = limit.min(NOTE_MAX);
+        let note = self.at_note(number, |of, note| match is_call {
+            true => note.request(of, now),
+            false => note.response(of, now, limit),
+        });
+        if let Some(note) = note.filter(|note| !note.is_empty()) {
+            let key = if is_call { REQUEST } else { RESPONSE };
+            self.at_state(number, |state| state.baggage.replace(own, key, [&note[..]]));
+        }
+    }
+
+    pub(super) fn remove_path(&self, number: u32) {
+        if let Some(own) = self.applications.critical_path_namespace() {
+            self.at_state(number, |state| state.baggage.clear(own));
+        }
+    }
+
+    /// A call ends, of which this is the branch. Its baggage is the response's.
+    pub(super) fn end_call_path(&self, number: u32) {
+        let Some(own) = self.applications.critical_path_namespace() else { return };
+        let now = self.nanos();
+        let responses = self.at_state(number, |state| {
+            let responses: Vec<Vec<u8>> = state.baggage.get(own, RESPONSE).map(<[u8]>::to_vec).collect();
+            if !responses.is_empty() {
+                state.baggage.clear(own);
+            }
+            responses
+        });
+        self.at_note(number, |of, note| note.end_call(of, now, &responses.unwrap_or_default()));
+    }
+
+    /// A call ends whose response says nothing.
+    pub(super) fn end_opaque_path(&self, caller: u32, number: u32) {
+        if self.applications.critical_path().is_some() {
+            let now = self.nanos();
+            self.at_note(number, |of, note| note.end_call(of, now, &[]));
+            if let Some(slot) = self.slot(self.resolve(number)) {
+                self.join_path(caller, slot);
+            }
         }
     }
 

@@ -125,6 +125,12 @@ impl Names {
         tree.places.get(place.0 as usize).map_or_else(|| OTHERS.into(), |(_, name)| name.clone())
     }
 
+    /// The place around a place.
+    pub(crate) fn around(&self, place: Place) -> Place {
+        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        Place(tree.places.get(place.0 as usize).map_or(0, |(around, _)| *around))
+    }
+
     /// Whether a function of this name is at the place, or around it.
     pub(crate) fn is_within(&self, place: Place, name: &str) -> bool {
         let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);

@@ -111,6 +111,20 @@ impl Note {
         self.frame != 0
     }
 
+    /// Whether the way to the local root is known.
+    pub(crate) fn has_outer(&self) -> bool {
+        self.outer.is_some()
+    }
+
+    /// Whether the local root has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub(super) fn is_daemon(&self) -> bool {
+        self.is_daemon
+    }
+
     /// Whether this is the flow's open local root.
     pub(crate) fn is_of(&self, key: Key) -> bool {
         self.owns_root && self.root == Some(key)
@@ -147,7 +161,7 @@ impl Note {
         *self = Note { path, open, pieces, ..Note::default() };
     }
 
-    fn spot(&self) -> Spot {
+    pub(super) fn spot(&self) -> Spot {
         match self.current.checked_sub(1).and_then(|at| self.open.get(at)) {
             Some(open) => open.spot,
             None => self.base,

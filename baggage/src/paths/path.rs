@@ -144,6 +144,23 @@ impl Way {
         self.parts.clear();
         self.segments.clear();
     }
+
+    /// Shortens the way to a total, all its parts in proportion.
+    pub(super) fn cut_to(&mut self, total: u64) {
+        if self.total <= total {
+            return;
+        }
+        let scale =
+            |nanos: u64| (u128::from(nanos) * u128::from(total) / u128::from(self.total.max(1))) as u64;
+        for (_, nanos) in self.parts.iter_mut().chain(&mut self.segments) {
+            *nanos = scale(*nanos);
+        }
+        let rest = total.saturating_sub(self.parts.iter().map(|(_, nanos)| nanos).sum());
+        if let Some((_, nanos)) = self.parts.first_mut() {
+            *nanos += rest;
+        }
+        self.total = total;
+    }
 }
 
 /// The longest ways to a point.
@@ -281,5 +298,14 @@ mod tests {
         assert_eq!(way.parts.iter().map(|(_, nanos)| nanos).sum::<u64>(), 3_000_000);
         way.add(part(1), u64::MAX);
         assert_eq!(way.total, u64::MAX);
+    }
+
+    #[test]
+    fn a_way_is_cut_in_proportion() {
+        let mut way = path(&[(2, 10), (3, 20), (4, 1)]).tail;
+        way.cut_to(16);
+        // 16 / 31 of 10, 20 and 1 is 5, 10 and 0, and what rounding leaves.
+        assert_eq!(way.parts, [(part(2), 6), (part(3), 10), (part(4), 0)]);
+        assert_eq!(way.total, 16);
     }
 }

@@ -144,8 +144,7 @@ impl Note {
 
     pub(crate) fn here(&mut self, of: &CriticalPath, now: u64) -> Here {
         let nanos = self.length(of, now);
-        let before_ns = self.outer.as_ref().map_or(0, |outer| outer.path.total());
-        Here { nanos, before_ns, experiments: self.experiments(of, now) }
+        Here { nanos, before_ns: self.before(), experiments: self.experiments(of, now) }
     }
 
     /// The slack of a function.

@@ -1,6 +1,7 @@
 //! Critical paths of each construct that forks and joins, on a clock that is moved by hand. The
 //! ways were worked out by hand.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, here, wait};
 use astracer_baggage::{
-    Applications, BranchExt as _, Flows, Fork, JoinStreamExt as _, Packed, Registry, branch_fn, zone,
+    Applications, BranchExt as _, Flow, Flows, Fork, JoinStreamExt as _, Losses, Packed, Registry, branch_fn,
+    zone,
 };
 use astracer_sdk::{Builder, DroppedSpans, Start};
 use astracer_testing::{World, world};
@@ -22,13 +24,14 @@ use tracing::{Instrument as _, info_span};
 struct Service {
     world: Arc<World>,
     paths: CriticalPath,
+    flows: Flows,
 }
 
 fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Service {
     let paths = CriticalPath::new(measure);
     let flows = Flows::new(Applications::new(&Registry::default()).with_critical_path(&paths));
-    let world = world(|builder| change(builder.with_observer(Arc::new(flows))));
-    Service { world: Arc::new(world), paths }
+    let world = world(|builder| change(builder.with_observer(Arc::new(flows.clone()))));
+    Service { world: Arc::new(world), paths, flows }
 }
 
 fn sampling(sampler: &str, dropped: DroppedSpans) -> Service {
@@ -411,6 +414,78 @@ fn channels() {
     assert_eq!(times("job"), [("job work".to_owned(), 4)]);
     let expected = [("request work", 9), ("job work", 4), ("request spawn", 2)];
     assert_eq!(times("request"), expected.map(|(name, units)| (name.to_owned(), units)));
+}
+
+/// A call to another process, which calls back into the first one's flows here.
+#[test]
+fn calls() {
+    let (client, server) =
+        (sampling("never", DroppedSpans::default()), sampling("always", DroppedSpans::default()));
+    let both = |units| [&client, &server].iter().for_each(|service| service.work(units));
+    // Clocks of two hosts have nothing in common.
+    server.work(1_000_000);
+    client.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            both(1);
+            let (call, headers) = info_span!("call").in_scope(|| {
+                both(2);
+                let call = Flow::branch().unwrap();
+                let mut headers = HashMap::new();
+                call.inject(&mut headers);
+                headers.insert("astracer-return".to_owned(), call.asked().to_string());
+                (call, headers)
+            });
+            both(4);
+            let answer = server.world.inside(|| {
+                let flow = Flow::extract(&server.flows, &headers).unwrap();
+                flow.run(|| {
+                    info_span!("serve").in_scope(|| {
+                        both(8);
+                        info_span!("load").in_scope(|| both(16));
+                        assert_eq!(here().unwrap().nanos, 24_000_000);
+                        assert_eq!(here().unwrap().before_ns, 3_000_000);
+                    });
+                });
+                flow.answer(2_048)
+            });
+            both(32);
+            call.merge_answer(&answer);
+            both(64);
+        });
+    });
+    server.check(24, &[("serve", "work", 8), ("load", "work", 16)]);
+    // The network took 4 and 32.
+    let expected = [
+        ("request", "work", 65),
+        ("call", "work", 2),
+        ("serve", "work", 8),
+        ("load", "work", 16),
+        ("call", "network", 36),
+    ];
+    client.check(127, &expected);
+    let flows = [&client.flows, &server.flows].map(|flows| flows.stats().losses);
+    assert_eq!(flows, [Losses::default(); 2]);
+}
+
+/// A peer that says nothing, and one whose answer is broken.
+#[test]
+fn opaque_calls() {
+    for measure in [Measure::Wall, Measure::Productive] {
+        let service = service_with(measure, |builder| builder);
+        service.world.inside(|| {
+            info_span!("request").in_scope(|| {
+                service.work(1);
+                let call = Flow::branch().unwrap();
+                service.work(2);
+                call.end_opaque("payments");
+                let call = Flow::branch().unwrap();
+                service.work(4);
+                call.merge_answer("");
+                service.work(8);
+            });
+        });
+        service.check(15, &[("request", "work", 9), ("request", "opaque", 6)]);
+    }
 }
 
 /// A branch that nobody joins does not count, nor does what a daemon does.

@@ -1,0 +1,143 @@
+//! Notes of flows that leave the process, and of those that come back.
+
+use std::sync::atomic::Ordering;
+
+use super::CriticalPath;
+use super::note::{Note, Outer};
+use super::path::{Path, TimeKind};
+use super::wire::{Request, Response};
+
+impl Note {
+    /// The note in a request that is sent now.
+    pub(crate) fn request(&self, of: &CriticalPath, now: u64) -> Vec<u8> {
+        let length = self.length(of, now).saturating_add(self.before());
+        Request { length }.write(of.0.measure)
+    }
+
+    /// Begins behind the way of a caller: untrusted bytes.
+    pub(crate) fn come_from(&mut self, of: &CriticalPath, request: &[u8]) {
+        match Request::read(request, of.0.measure) {
+            Some(request) => {
+                let mut path = Path::default();
+                path.tail.total = request.length;
+                self.outer = Some(Box::new(Outer { frame: 0, path }));
+            }
+            None => _ = of.0.counts.refused.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The note in a response that is sent now, of at most `limit` bytes.
+    pub(crate) fn response(&mut self, of: &CriticalPath, now: u64, limit: usize) -> Vec<u8> {
+        let mut sent = Note::default();
+        if !self.is_closed() {
+            self.split_into(of, now, &mut sent);
+        } else {
+            sent.path.clone_from(&self.path);
+        }
+        sent.path.settle();
+        Response::write(of, &sent.path, self.set.as_deref(), limit)
+    }
+
+    /// A call ends, of which this branch was made: with the notes of its response, untrusted bytes.
+    pub(crate) fn end_call(&mut self, of: &CriticalPath, now: u64, responses: &[Vec<u8>]) {
+        let spot = self.spot();
+        let took = now.saturating_sub(self.last);
+        let mut callee: Option<Response> = None;
+        for response in responses {
+            match Response::read(response, of, spot.place) {
+                Some(read) if callee.as_ref().is_none_or(|known| known.length() < read.length()) => {
+                    callee = Some(read);
+                }
+                Some(_) => {}
+                None => _ = of.0.counts.refused.fetch_add(1, Ordering::Relaxed),
+            }
+        }
+        match callee {
+            Some(mut callee) if !self.is_daemon() => {
+                if callee.length() > took {
+                    of.0.counts.too_long.fetch_add(1, Ordering::Relaxed);
+                    callee.path.ways.iter_mut().for_each(|way| way.cut_to(took));
+                }
+                let length = callee.length();
+                self.add_experiments(&mut callee, spot.inside, length);
+                self.path.append(&mut callee.path, of.0.top);
+                self.spend(of, spot, TimeKind::Network, took - length);
+            }
+            None if !self.is_daemon() => self.spend(of, spot, TimeKind::Opaque, took),
+            _ => {}
+        }
+        self.last = now.max(self.last);
+    }
+
+    /// The lengths of the callee in the experiments of this request.
+    fn add_experiments(&self, callee: &mut Response, inside: u8, length: u64) {
+        let Some(set) = &self.set else { return };
+        for (at, (changed, experiment)) in callee.path.changed.iter_mut().zip(&set.0).enumerate() {
+            let same = callee.changed.iter().find(|(id, _)| *id == experiment.id).map(|(_, length)| *length);
+            *changed = match same {
+                // The callee is within the zone.
+                _ if inside >> at & 1 == 1 => length as f64 * experiment.factor,
+                // It cannot take longer by its own reckoning than by the clock.
+                Some(theirs) if experiment.factor <= 1.0 => theirs.min(length as f64),
+                Some(theirs) => theirs,
+                None => length as f64,
+            };
+        }
+    }
+
+    /// The length from the beginning of the request to that of the local root.
+    pub(super) fn before(&self) -> u64 {
+        self.outer.as_ref().map_or(0, |outer| outer.path.total())
+    }
+}
+
+impl Response {
+    fn length(&self) -> u64 {
+        self.path.ways.first().map_or(0, |way| way.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::Measure;
+
+    /// A call of 100, of which the callee took 60, and one that claims 1,000.
+    #[test]
+    fn network_is_what_the_callee_did_not_take() {
+        for (claimed, network, too_long) in [(60, 40, 0), (1_000, 0, 1)] {
+            let (client, server) = (CriticalPath::new(Measure::Wall), CriticalPath::new(Measure::Wall));
+            let mut callee = Note::start(&server, 7, "serve");
+            let response = callee.response(&server, 7 + claimed, 1_024);
+            let mut caller = Note::start(&client, 1_000_000, "request");
+            let mut call = caller.fork(&client, 1_000_010);
+            call.end_call(&client, 1_000_110, &[response]);
+            caller.join(&client, 1_000_115, call, true);
+            let way = &caller.longest(&client)[0];
+            let of = |name: &str, kind: TimeKind| {
+                way.functions
+                    .iter()
+                    .find(|part| &*part.name == name && part.kind == kind)
+                    .map_or(0, |p| p.nanos)
+            };
+            assert_eq!(way.total_ns, 115);
+            assert_eq!(of("serve", TimeKind::Work), 100 - network);
+            assert_eq!(of("request", TimeKind::Network), network);
+            assert_eq!((of("request", TimeKind::Work), client.stats().too_long), (15, too_long));
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_note_keeps_its_time() {
+        for measure in [Measure::Wall, Measure::Productive] {
+            let client = CriticalPath::new(measure);
+            let mut caller = Note::start(&client, 0, "request");
+            let mut call = caller.fork(&client, 10);
+            call.end_call(&client, 110, &[vec![9, 9, 9]]);
+            caller.wait_for_branch(&client, 10);
+            caller.join(&client, 110, call, true);
+            assert_eq!(caller.longest(&client)[0].total_ns, 110);
+            assert_eq!(client.stats().refused, 1);
+        }
+    }
+}
