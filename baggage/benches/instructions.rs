@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use astracer_baggage::critical_path::CriticalPath;
 use astracer_baggage::{Applications, Flows, branch_fn};
 use astracer_sdk::destination::{Counter, Delivery, DeliveryReport, Span};
 use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Start};
@@ -58,9 +59,12 @@ fn trace(name: &str, rounds: u64) {
         });
     }
     let applications = Applications::new(&astracer_baggage::Registry::default());
-    let flows = Flows::new(match name.contains("all applications") {
-        true => applications.with_tenants("tenant.id").with_x_trace(),
-        false => applications,
+    let flows = Flows::new(if name.contains("all applications") {
+        applications.with_tenants("tenant.id").with_x_trace()
+    } else if name.contains("critical path") {
+        applications.with_critical_path(&CriticalPath::default())
+    } else {
+        applications
     });
     let astracer = Astracer::builder()
         .with_sampler(if name.contains("kept") { "always" } else { "never" }.parse().expect("a sampler"))

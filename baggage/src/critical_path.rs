@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use crate::paths::*;
 
 use crate::flows::FlowRef;
-use crate::paths::{Key, ZONE};
+use crate::paths::{Begun, Key, ZONE};
 
 /// The longest way to here. `None` outside of a request, or without
 /// [`with_critical_path`](crate::Applications::with_critical_path).
@@ -62,7 +62,7 @@ pub fn open_zone(name: &'static str) -> OpenZone {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     OpenZone(FlowRef::current().and_then(|flow| {
         let key = (ZONE, NEXT.fetch_add(1, Ordering::Relaxed));
-        flow.with_note(|of, note, now| note.span_entered(of, key, name, || now))?;
+        flow.with_note(|of, note, now| note.span_entered(of, key, name, Begun::NEVER, || now))?;
         Some((flow, key))
     }))
 }

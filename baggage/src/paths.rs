@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::experiments::{EXPERIMENTS_MAX, ExperimentError, Zone, zone};
 pub use self::note::Note;
-pub(crate) use self::note::{Key, ZONE};
+pub(crate) use self::note::{Begun, Key, ZONE};
 pub use self::path::TimeKind;
 pub use self::report::{ExperimentLength, FunctionTime, Here, Segment, Slack, WayTimes};
 pub use self::totals::{CriticalPathRow, ExperimentResult};

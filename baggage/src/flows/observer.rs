@@ -40,7 +40,7 @@ impl Observer for Flows {
             slot.add_use();
         }
         #[cfg(feature = "critical_path")]
-        self.0.note_begun(span);
+        self.0.note_begun(span, number);
         number
     }
 

@@ -8,13 +8,18 @@ use astracer_sdk::ObservedSpan;
 use super::current::{self, Current};
 use super::slots::Slot;
 use super::{FlowRef, Inner};
-use crate::paths::{CriticalPath, Here, Note};
+use crate::paths::{Begun, CriticalPath, Here, Note};
 
 /// The slot with the note of a request, and that of a response.
 const REQUEST: &[u8] = b"to";
 const RESPONSE: &[u8] = b"back";
 /// The bytes of a note.
 const NOTE_MAX: usize = 1_024;
+
+thread_local! {
+    /// The last span that began on this thread.
+    static BEGUN: Cell<Begun> = const { Cell::new(Begun::NEVER) };
+}
 
 /// The time of one report of the SDK, read at most once.
 pub(super) struct Now<'a> {
@@ -54,12 +59,18 @@ impl Inner {
         })?
     }
 
-    /// The flow in which a thread uses a span.
-    fn flow_at(&self, span: &ObservedSpan<'_>) -> u32 {
-        match self.current(current::of(self.owner)) {
-            0 => self.resolve(span.flow()),
-            here => here,
-        }
+    /// Works on the note of the flow in which a thread uses a span: the current one, or else the
+    /// span's.
+    #[inline]
+    fn at_note_of<R>(
+        &self,
+        span: &ObservedSpan<'_>,
+        f: impl FnOnce(&CriticalPath, &mut Note) -> R,
+    ) -> Option<R> {
+        let current = current::of(self.owner);
+        let is_here = current.owner == self.owner
+            && self.slot(current.number).is_some_and(|slot| slot.id() == current.id);
+        self.at_note(if is_here { current.number } else { span.flow() }, f)
     }
 
     /// A local root begins in a flow. Runs no code of the service.
@@ -129,10 +140,9 @@ impl Inner {
 
     /// A span below a local root begins, and may be entered next.
     #[inline]
-    pub(super) fn note_begun(&self, span: &ObservedSpan<'_>) {
+    pub(super) fn note_begun(&self, span: &ObservedSpan<'_>, flow: u32) {
         if self.applications.critical_path().is_some() {
-            let now = nanos(span);
-            self.at_note(self.flow_at(span), |_, note| note.span_begins(now, span.key()));
+            BEGUN.set(Begun { key: span.key(), at: nanos(span), flow });
         }
     }
 
@@ -140,8 +150,8 @@ impl Inner {
     pub(super) fn note_entered(&self, span: &ObservedSpan<'_>) {
         if self.applications.critical_path().is_some() {
             let name = span.metadata().name();
-            self.at_note(self.flow_at(span), |of, note| {
-                note.span_entered(of, span.key(), name, || nanos(span));
+            self.at_note_of(span, |of, note| {
+                note.span_entered(of, span.key(), name, BEGUN.get(), || nanos(span));
             });
         }
     }
@@ -149,7 +159,7 @@ impl Inner {
     #[inline]
     pub(super) fn note_exited(&self, span: &ObservedSpan<'_>, now: &Now<'_>) {
         if self.applications.critical_path().is_some() {
-            self.at_note(self.flow_at(span), |of, note| note.span_exited(of, span.key(), || now.get()));
+            self.at_note_of(span, |of, note| note.span_exited(of, span.key(), || now.get()));
         }
     }
 
@@ -159,15 +169,24 @@ impl Inner {
         if self.applications.critical_path().is_none() {
             return;
         }
-        let (own, here, key) = (self.resolve(span.flow()), self.flow_at(span), span.key());
-        if span.is_root() && self.at_note(own, |_, note| note.is_of(key)) == Some(true) {
-            self.at_note(own, |of, note| note.close(of, || nanos(span)));
-            return;
+        let (own, key) = (span.flow(), span.key());
+        if span.is_root() {
+            let closes = |of: &CriticalPath, note: &mut Note| {
+                let closes = note.is_of(key);
+                if closes {
+                    note.close(of, || nanos(span));
+                }
+                closes
+            };
+            if self.at_note(own, closes) == Some(true) {
+                return;
+            }
         }
-        self.at_note(here, |_, note| note.span_ends(key));
-        if own != here {
+        let ends = |_: &CriticalPath, note: &mut Note| note.span_ends(key);
+        self.at_note_of(span, ends);
+        if current::of(self.owner).number != own {
             // It was opened where another flow was current.
-            self.at_note(own, |_, note| note.span_ends(key));
+            self.at_note(own, ends);
         }
     }
 
@@ -205,7 +224,8 @@ impl Inner {
             let now = self.nanos();
             // Nobody else knows the branch's slot yet.
             self.at_note(parent, |of, note| {
-                note.split_into(of, now, branch.state().path.get_or_insert_default());
+                let begun = Some(BEGUN.get()).filter(|begun| begun.flow == parent).unwrap_or_default();
+                note.split_into(of, now, begun, branch.state().path.get_or_insert_default());
             });
         }
     }

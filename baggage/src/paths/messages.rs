@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::CriticalPath;
-use super::note::{Note, Outer};
+use super::note::{Begun, Note, Outer};
 use super::path::{Path, TimeKind};
 use super::wire::{Request, Response};
 
@@ -30,7 +30,7 @@ impl Note {
     pub(crate) fn response(&mut self, of: &CriticalPath, now: u64, limit: usize) -> Vec<u8> {
         let mut sent = Note::default();
         if !self.is_closed() {
-            self.split_into(of, now, &mut sent);
+            self.split_into(of, now, Begun::NEVER, &mut sent);
         } else {
             sent.path.clone_from(&self.path);
         }

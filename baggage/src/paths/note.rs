@@ -34,9 +34,21 @@ struct Open {
 /// A span that has begun and was not entered yet: if that is the next thing to happen, its time
 /// counts from here.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
-    key: Key,
-    at: u64,
+pub(crate) struct Begun {
+    pub(crate) key: Key,
+    pub(crate) at: u64,
+    /// The flow in which it began.
+    pub(crate) flow: u32,
+}
+
+impl Begun {
+    pub(crate) const NEVER: Begun = Begun { key: (0, 0), at: 0, flow: 0 };
+}
+
+impl Default for Begun {
+    fn default() -> Self {
+        Begun::NEVER
+    }
 }
 
 /// The longest way from the beginning of a request to a point of one line of control.
@@ -58,10 +70,13 @@ pub struct Note {
     open: Vec<Open>,
     /// The index of the current function, plus one; 0: `base`.
     current: usize,
-    begun: Option<Begun>,
+    /// The span that began last before the branch was split off.
+    begun: Begun,
     /// Up to here all time is in the path or in pieces.
     pub(super) last: u64,
     pieces: Pieces,
+    /// When a branch was split off, if that was after `last`.
+    forked: u64,
     /// When a branch began, until the time before that is counted.
     spawned: u64,
     root: Option<Key>,
@@ -215,9 +230,11 @@ impl Note {
             (true, true) => TimeKind::Wake,
             _ => TimeKind::Wait,
         };
+        if self.forked > self.last {
+            self.push(of, self.forked.min(now), 0, TimeKind::Work, true);
+        }
         if self.spawned > self.last {
-            let to = self.spawned.min(now);
-            self.wait(of, to, TimeKind::Spawn, true);
+            self.wait(of, self.spawned.min(now), TimeKind::Spawn, true);
         }
         if !self.has_begun || self.is_off || self.is_paused || self.is_waiting {
             self.wait(of, now, kind, false);
@@ -256,17 +273,13 @@ impl Note {
         self.pieces = pieces;
     }
 
-    /// A span begins, which may be entered next.
-    pub(crate) fn span_begins(&mut self, now: u64, key: Key) {
-        self.begun = Some(Begun { key, at: now });
-    }
-
     /// A thread enters a span. `now` is called if the clock has to be read.
     pub(crate) fn span_entered(
         &mut self,
         of: &CriticalPath,
         key: Key,
         name: &'static str,
+        begun: Begun,
         now: impl FnOnce() -> u64,
     ) {
         if self.root == Some(key) {
@@ -281,7 +294,7 @@ impl Note {
             }
             return;
         }
-        let now = match self.begun.take_if(|begun| begun.key == key) {
+        let now = match [begun, self.begun].into_iter().find(|begun| begun.key == key) {
             Some(begun) => begun.at.max(self.last),
             None => now(),
         };
@@ -373,13 +386,10 @@ impl Note {
     }
 
     /// Makes the note of a branch in `branch`, whose memory is used.
-    pub(crate) fn split_into(&mut self, of: &CriticalPath, now: u64, branch: &mut Note) {
-        if let Some(begun) = self.begun.filter(|begun| begun.at > self.last) {
-            // The branch may be the span's.
-            self.go_on(of, begun.at.min(now));
-        } else {
-            self.go_on(of, now);
-        }
+    pub(crate) fn split_into(&mut self, of: &CriticalPath, now: u64, begun: Begun, branch: &mut Note) {
+        // The branch may be the span's.
+        let since = if begun.at > self.last { begun.at.min(now) } else { now };
+        self.go_on(of, since);
         branch.clear();
         branch.path.clone_from(&self.path);
         (branch.frame, branch.since, branch.last) = (self.frame, self.since, self.last);
@@ -387,7 +397,7 @@ impl Note {
         // The functions that are open are around the branch: it may enter their spans.
         (branch.base, branch.root, branch.current) = (self.base, self.root, self.current);
         branch.open.clone_from(&self.open);
-        (branch.begun, branch.is_daemon) = (self.begun, self.is_daemon);
+        (branch.begun, branch.forked, branch.is_daemon) = (begun, now, self.is_daemon);
         self.pieces.iter().for_each(|piece| branch.spend_piece(of, *piece));
         self.go_on(of, now);
     }
@@ -437,11 +447,17 @@ impl Note {
         let counts = move |kind, nanos| if measure.counts(kind) { nanos } else { 0 };
         let open =
             self.pieces.iter().map(move |piece| (piece.spot, piece.work() + counts(piece.kind, piece.wait)));
-        let since = match now.saturating_sub(self.last) {
-            _ if self.is_daemon => 0,
-            nanos if self.is_off || self.is_paused || self.is_waiting => counts(TimeKind::Wait, nanos),
+        let now = now.max(self.last);
+        let forked = self.forked.clamp(self.last, now);
+        let begun = self.spawned.clamp(forked, now);
+        let is_waiting = self.is_off || self.is_paused || self.is_waiting;
+        let since = match now - begun {
+            nanos if !self.has_begun => counts(TimeKind::Spawn, nanos),
+            nanos if is_waiting => counts(TimeKind::Wait, nanos),
             nanos => nanos,
         };
+        let before = forked - self.last + counts(TimeKind::Spawn, begun - forked);
+        let since = if self.is_daemon { 0 } else { before.saturating_add(since) };
         open.chain([(self.spot(), since)])
     }
 
@@ -490,7 +506,7 @@ impl Note {
     /// `start` of a branch, on the clock of the host where it runs.
     pub fn start_branch(&mut self, of: &CriticalPath, now: u64, same_clock: bool) {
         if !same_clock {
-            self.last = now;
+            (self.last, self.forked) = (now, 0);
         }
         self.resumed(of, now);
     }
@@ -525,7 +541,7 @@ impl Note {
     /// `fork`: the note of a branch.
     pub fn fork(&mut self, of: &CriticalPath, now: u64) -> Note {
         let mut branch = Note::default();
-        self.split_into(of, now, &mut branch);
+        self.split_into(of, now, Begun::NEVER, &mut branch);
         branch
     }
 

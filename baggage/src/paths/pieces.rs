@@ -124,8 +124,11 @@ impl Pieces {
     }
 
     /// A branch that ended at an instant is joined: the open waits until then were for it. Removes
-    /// what lies before the instant. If the flow waited on, it was to be woken.
-    pub(super) fn take_until(&mut self, at: u64) -> impl Iterator<Item = Piece> {
+    /// what lies before the instant, or at least before the first open wait, at whose beginning the
+    /// flow's own way would end. If the flow waited on, it was to be woken.
+    pub(super) fn take_until(&mut self, ended: u64) -> impl Iterator<Item = Piece> {
+        let end = self.0.last().map_or(0, |last| last.to);
+        let at = ended.max(self.0.iter().find(|piece| piece.is_open()).map_or(end, |piece| piece.from));
         let count = self.0.partition_point(|piece| piece.from < at);
         let mut rest = self.0.split_off(count);
         if let Some(last) = self.0.last_mut().filter(|last| last.to > at) {
