@@ -155,6 +155,12 @@ impl Flows {
         FlowStats { messages: self.0.messages.stats(), x_trace, ..stats }
     }
 
+    /// The critical paths, if [`Applications::with_critical_path`] was called.
+    #[cfg(feature = "critical_path")]
+    pub fn critical_path(&self) -> Option<&crate::paths::CriticalPath> {
+        self.0.applications.critical_path()
+    }
+
     /// Whether [`Applications::with_tenants`] was called.
     pub fn has_tenants(&self) -> bool {
         self.0.applications.tenants().is_some()

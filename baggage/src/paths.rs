@@ -53,6 +53,7 @@ impl Measure {
 pub struct CriticalPath(Arc<Shared>);
 
 struct Shared {
+    is_measured: bool,
     measure: Measure,
     top: usize,
     names: Names,
@@ -103,17 +104,23 @@ impl Default for CriticalPath {
 impl CriticalPath {
     /// Critical paths by this measure.
     pub fn new(measure: Measure) -> Self {
-        CriticalPath::with(measure, TOP)
+        CriticalPath::with(measure, TOP, true)
     }
 
     /// The same, with this number of longest ways instead of 8; from 1 to 64.
     #[must_use]
     pub fn with_top(self, ways: usize) -> Self {
-        CriticalPath::with(self.0.measure, ways.clamp(1, TOP_MAX))
+        CriticalPath::with(self.0.measure, ways.clamp(1, TOP_MAX), true)
     }
 
-    fn with(measure: Measure, top: usize) -> Self {
+    /// Critical paths of a service that measures none: no rows, and no experiments.
+    pub fn not_measured() -> Self {
+        CriticalPath::with(Measure::Wall, TOP, false)
+    }
+
+    fn with(measure: Measure, top: usize, is_measured: bool) -> Self {
         CriticalPath(Arc::new(Shared {
+            is_measured,
             measure,
             top,
             names: Names::default(),
@@ -134,9 +141,13 @@ impl CriticalPath {
     ///
     /// # Errors
     ///
-    /// If 8 others run, or the factor is not between 0 and 1,000.
+    /// If 8 others run, the factor is not between 0 and 1,000, or the service does not measure
+    /// critical paths.
     pub fn experiment(&self, name: &str, zone: Zone, factor: f64) -> Result<(), ExperimentError> {
-        self.0.running.add(name.into(), zone, factor)
+        match self.0.is_measured {
+            true => self.0.running.add(name.into(), zone, factor),
+            false => Err(ExperimentError::NotMeasured),
+        }
     }
 
     /// Ends an experiment. Requests that have begun complete it. Returns whether there was one of

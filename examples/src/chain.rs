@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use astracer::baggage::critical_path::{CriticalPath, CriticalPathRow, TimeKind};
 use astracer::baggage::{BranchExt as _, Done, Flows, TenantRow, UnmarkedFork};
 use astracer::{
     AnswerLayer, Call, CallLayer, Handle, Inject, InjectLayer, KeepCalls, KeepCallsLayer, KeepLayer,
@@ -27,7 +28,7 @@ use hyper::client::conn::http1 as client;
 use hyper::server::conn::http1 as server;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -66,7 +67,29 @@ impl Baggage {
     }
 }
 
-/// A line of JSON with the sums by tenant, and the callsites at which a `.branch()` is missing.
+/// The critical paths of all requests, by the name of their local roots.
+fn critical_paths(flows: &Flows) -> Vec<Value> {
+    let rows = flows.critical_path().map(CriticalPath::rows).unwrap_or_default();
+    let row = |row: &CriticalPathRow| {
+        let functions = row.by_function();
+        let functions: Map<String, Value> =
+            functions.iter().map(|(name, nanos)| (name.to_string(), json!(nanos))).collect();
+        let kinds = TimeKind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(row.of_kind(*kind))));
+        json!({
+            "root": &*row.root,
+            "requests": row.requests,
+            "total_ns": row.total_ns,
+            "p50_ns": row.p50_ns,
+            "p95_ns": row.p95_ns,
+            "functions_ns": functions,
+            "kinds_ns": kinds.collect::<Map<String, Value>>(),
+        })
+    };
+    rows.iter().map(row).collect()
+}
+
+/// A line of JSON with the sums by tenant, the callsites at which a `.branch()` is missing, and the
+/// critical paths of all requests.
 pub fn summary(flows: &Flows) -> String {
     let row = |row: &TenantRow| {
         json!({
@@ -82,7 +105,8 @@ pub fn summary(flows: &Flows) -> String {
     let tenants: Vec<Value> = flows.tenants().rows.iter().map(row).collect();
     let place = |fork: &UnmarkedFork| json!({ "name": fork.name, "file": fork.file, "line": fork.line });
     let unmarked: Vec<Value> = flows.stats().unmarked.iter().map(place).collect();
-    json!({ "tenants": tenants, "unmarked_forks": unmarked }).to_string()
+    let paths = critical_paths(flows);
+    json!({ "tenants": tenants, "unmarked_forks": unmarked, "critical_paths": paths }).to_string()
 }
 
 /// The bank declines every order whose id is a multiple of this.

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use astracer::baggage::critical_path::CriticalPath;
 use astracer::baggage::{self, Flows};
 use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
@@ -112,7 +113,7 @@ pub enum Export {
 /// The applications of baggage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Applications {
-    /// Sums by tenant, and X-Trace's events in kept traces.
+    /// Sums by tenant, critical paths, and X-Trace's events in kept traces.
     All,
     /// None of them.
     None,
@@ -123,7 +124,9 @@ impl Applications {
     pub fn flows(self) -> Flows {
         let none = baggage::Applications::new(&baggage::Registry::default());
         Flows::new(match self {
-            Applications::All => none.with_tenants(TENANT).with_x_trace(),
+            Applications::All => {
+                none.with_tenants(TENANT).with_critical_path(&CriticalPath::default()).with_x_trace()
+            }
             Applications::None => none,
         })
     }

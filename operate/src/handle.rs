@@ -37,7 +37,8 @@ pub trait Operate: sealed::Sealed {
     }
 
     /// As [`serve`](Self::serve), with the paths and tables of other parts of the service. With the
-    /// feature `baggage`, what tenants use is one of them: `/tenants`.
+    /// feature `baggage`, what tenants use is one of them, `/tenants`, and so are critical paths,
+    /// `/critical-paths`.
     ///
     /// # Errors
     ///
@@ -55,6 +56,19 @@ pub trait Operate: sealed::Sealed {
     #[cfg(feature = "baggage")]
     fn tenants(&self) -> astracer_baggage::TenantSums;
 
+    /// The critical paths of the service's requests, to add experiments: if the observer of this
+    /// handle is `Flows` with `Applications::with_critical_path`. Else they have no rows, and an
+    /// experiment is an error.
+    #[cfg(feature = "baggage")]
+    fn critical_path(&self) -> astracer_baggage::critical_path::CriticalPath;
+
+    /// Totals of the critical paths of all requests, kept or dropped, by the name of their local
+    /// roots; those with the most time come first.
+    #[cfg(feature = "baggage")]
+    fn critical_paths(&self) -> Vec<astracer_baggage::critical_path::CriticalPathRow> {
+        self.critical_path().rows()
+    }
+
     /// Registers counts and states with a meter:
     ///
     /// - `astracer.roots` (counter): local roots of a key (`key`) by `decision` (`kept`, `dropped`)
@@ -69,6 +83,9 @@ pub trait Operate: sealed::Sealed {
     ///   `astracer.tenant.wall`, `astracer.tenant.on_thread` and `astracer.tenant.waiting` (counters
     ///   of seconds), by `tenant` and `resource`: with the feature `baggage`, if the handle has
     ///   [`tenants`](Self::tenants).
+    /// - `astracer.critical_path.requests` by `root`, and `astracer.critical_path.time` by `root`,
+    ///   `function` and `kind` (counters, of local roots and of seconds): with the feature
+    ///   `baggage`, if the handle has [`critical_paths`](Self::critical_paths).
     ///
     /// The first 300 keys are reported separately, those with the most roots first; the others are
     /// added up as `_OTHER`. Counters never fall: a key continues from its last value when its
@@ -92,7 +109,11 @@ impl Operate for Handle {
         parts: Vec<crate::Part>,
     ) -> std::io::Result<crate::Endpoint> {
         #[cfg(feature = "baggage")]
-        let parts = parts.into_iter().chain(crate::tenants::part(self)).collect();
+        let parts = parts
+            .into_iter()
+            .chain(crate::tenants::part(self))
+            .chain(crate::critical_paths::part(self))
+            .collect();
         crate::endpoint::serve(self, address, token, parts)
     }
 
@@ -101,10 +122,17 @@ impl Operate for Handle {
         crate::tenants::sums(self)
     }
 
+    #[cfg(feature = "baggage")]
+    fn critical_path(&self) -> astracer_baggage::critical_path::CriticalPath {
+        crate::critical_paths::measured(self)
+    }
+
     #[cfg(feature = "metrics")]
     fn register_metrics(&self, meter: &opentelemetry::metrics::Meter) {
         crate::metrics::register(self, meter);
         #[cfg(feature = "baggage")]
         crate::tenants::register(self, meter);
+        #[cfg(feature = "baggage")]
+        crate::critical_paths::register(self, meter);
     }
 }

@@ -5,11 +5,14 @@
 //! behind a feature of its own:
 //!
 //! - `endpoint`: `Operate::serve`, a local page with live counts;
-//! - `baggage`: `Operate::tenants`, what tenants use, also on that page and among the metrics;
+//! - `baggage`: `Operate::tenants`, what tenants use, and `Operate::critical_paths`, where requests
+//!   spend their time, both also on that page and among the metrics;
 //! - `metrics`: `Operate::register_metrics`, which reports counts as OpenTelemetry metrics;
 //! - `otlp-http`, `otlp-grpc`: `OutcomeMetrics`, calls, errors and durations of all local roots;
 //! - `polling`: `Polling`, a parameters file from an `http` URL; `polling-tls` adds `https`.
 
+#[cfg(feature = "baggage")]
+mod critical_paths;
 #[cfg(feature = "endpoint")]
 mod endpoint;
 #[cfg(any(feature = "endpoint", feature = "metrics", feature = "baggage"))]

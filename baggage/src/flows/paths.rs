@@ -171,14 +171,16 @@ impl Inner {
         }
         let (own, key) = (span.flow(), span.key());
         if span.is_root() {
-            let closes = |of: &CriticalPath, note: &mut Note| {
-                let closes = note.is_of(key);
-                if closes {
+            let closed = self.at_note(own, |of, note| {
+                note.is_of(key).then(|| {
                     note.close(of, || nanos(span));
+                    span.is_recorded().then(|| note.summary(of))
+                })
+            });
+            if let Some(Some(closed)) = closed {
+                if let Some(summary) = closed {
+                    span.add_event("critical_path", summary.attributes());
                 }
-                closes
-            };
-            if self.at_note(own, closes) == Some(true) {
                 return;
             }
         }

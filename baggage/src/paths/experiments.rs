@@ -24,12 +24,18 @@ pub enum ExperimentError {
     TooMany,
     /// The factor is negative, not finite, or above 1,000.
     Factor,
+    /// The service does not measure critical paths: see
+    /// [`with_critical_path`](crate::Applications::with_critical_path).
+    NotMeasured,
 }
 
 impl fmt::Display for ExperimentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooMany => "8 experiments run already: remove one before you add another",
+            Self::NotMeasured => {
+                "this service measures no critical paths: give its `Flows` `Applications::with_critical_path`"
+            }
             Self::Factor => "an experiment's factor must be between 0 and 1,000",
         })
     }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+
 use super::names::Names;
 use super::note::Note;
 use super::path::{Part, Path, TimeKind, Way};
@@ -131,7 +133,75 @@ impl Shared {
     }
 }
 
+/// The critical path of a request that has ended, as attributes say it.
+pub(crate) struct Summary {
+    way: WayTimes,
+    is_cut: bool,
+    experiments: Vec<ExperimentLength>,
+}
+
+/// Functions that attributes name, the longest first.
+const NAMED_MAX: usize = 32;
+
+impl Summary {
+    /// At most 16 attributes.
+    pub(crate) fn attributes(self) -> Vec<KeyValue> {
+        let number = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
+        let mut attributes =
+            vec![KeyValue::new("astracer.critical_path.total_ns", number(self.way.total_ns))];
+        let sums = by_function(&self.way.functions);
+        let shown = &sums[..sums.len().min(NAMED_MAX)];
+        let names: Vec<StringValue> = shown.iter().map(|(name, _)| name.clone().into()).collect();
+        let times = shown.iter().map(|(_, nanos)| number(*nanos)).collect();
+        let mut list = |key: &'static str, array| attributes.push(KeyValue::new(key, Value::Array(array)));
+        list("astracer.critical_path.functions", Array::String(names));
+        list("astracer.critical_path.functions_ns", Array::I64(times));
+        if !self.experiments.is_empty() {
+            let names = self.experiments.iter().map(|of| of.name.clone().into()).collect();
+            let lengths = self.experiments.iter().map(|of| of.nanos).collect();
+            list("astracer.critical_path.experiments", Array::String(names));
+            list("astracer.critical_path.experiments_ns", Array::F64(lengths));
+        }
+        let of_kind = |key: &'static str, kind| {
+            let parts = self.way.functions.iter().filter(|part| part.kind == kind);
+            let nanos = parts.fold(0_u64, |sum, part| sum.saturating_add(part.nanos));
+            (nanos > 0).then(|| KeyValue::new(key, number(nanos)))
+        };
+        attributes.extend(of_kind("astracer.critical_path.wait_ns", TimeKind::Wait));
+        attributes.extend(of_kind("astracer.critical_path.spawn_ns", TimeKind::Spawn));
+        attributes.extend(of_kind("astracer.critical_path.wake_ns", TimeKind::Wake));
+        attributes.extend(of_kind("astracer.critical_path.network_ns", TimeKind::Network));
+        attributes.extend(of_kind("astracer.critical_path.opaque_ns", TimeKind::Opaque));
+        if self.is_cut {
+            attributes.push(KeyValue::new("astracer.critical_path.ways_cut", true));
+        }
+        attributes
+    }
+}
+
+/// The time of each function, of whichever kind, the longest first.
+pub(super) fn by_function(parts: &[FunctionTime]) -> Vec<(Arc<str>, u64)> {
+    let mut sums: Vec<(Arc<str>, u64)> = Vec::new();
+    for part in parts {
+        match sums.iter_mut().find(|(name, _)| *name == part.name) {
+            Some((_, nanos)) => *nanos = nanos.saturating_add(part.nanos),
+            None => sums.push((part.name.clone(), part.nanos)),
+        }
+    }
+    sums.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
+    sums
+}
+
 impl Note {
+    /// The critical path of a request that has ended.
+    pub(crate) fn summary(&mut self, of: &CriticalPath) -> Summary {
+        let experiments = self.experiments(of, self.last);
+        let path = self.ways(of);
+        let way = path.ways.first().map(|way| of.0.times(way));
+        let none = || WayTimes { total_ns: 0, functions: Vec::new(), segments: Vec::new() };
+        Summary { way: way.unwrap_or_else(none), is_cut: path.is_cut, experiments }
+    }
+
     /// The longest ways to here, the longest first.
     pub fn longest(&mut self, of: &CriticalPath) -> Vec<WayTimes> {
         self.ways(of).ways.iter().map(|way| of.0.times(way)).collect()

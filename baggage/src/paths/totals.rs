@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::experiments::{EXPERIMENTS_MAX, Set};
 use super::names::{Names, OTHERS, Place};
 use super::path::{Part, Path, TimeKind, Way};
-use super::report::FunctionTime;
+use super::report::{FunctionTime, by_function};
 
 /// Rows of names of roots. More are added up in one row, `(others)`.
 const ROWS_MAX: usize = 1_000;
@@ -39,15 +39,7 @@ pub struct CriticalPathRow {
 impl CriticalPathRow {
     /// The time of each function, of whichever kind, the longest first.
     pub fn by_function(&self) -> Vec<(Arc<str>, u64)> {
-        let mut sums: Vec<(Arc<str>, u64)> = Vec::new();
-        for part in &self.functions {
-            match sums.iter_mut().find(|(name, _)| *name == part.name) {
-                Some((_, nanos)) => *nanos = nanos.saturating_add(part.nanos),
-                None => sums.push((part.name.clone(), part.nanos)),
-            }
-        }
-        sums.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        sums
+        by_function(&self.functions)
     }
 
     /// The time of a kind, in nanoseconds.

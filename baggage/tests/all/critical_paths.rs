@@ -1,7 +1,7 @@
 //! Critical paths of each construct that forks and joins, on a clock that is moved by hand. The
 //! ways were worked out by hand.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -119,6 +119,42 @@ fn spans_of_one_flow_share_its_time() {
             service.check(63, &[("GET /", "work", 35), ("child", "work", 12), ("load", "work", 16)]);
         }
     }
+}
+
+/// A kept root has its critical path as an event, whose total is the root's duration.
+#[test]
+fn kept_roots_have_their_path() {
+    let service = service_with(Measure::Wall, |builder| builder);
+    service.paths.experiment("faster", astracer_baggage::critical_path::zone("load"), 0.5).unwrap();
+    service.world.inside(|| {
+        let root = info_span!("request");
+        root.in_scope(|| {
+            service.work(1);
+            info_span!("load").in_scope(|| service.work(6));
+        });
+        service.work(3);
+        root.in_scope(|| ());
+        service.work(5);
+    });
+    let spans = service.world.exported();
+    let root = spans.iter().find(|span| span.name == "request").unwrap();
+    let event = root.events.events.iter().find(|event| event.name == "critical_path").unwrap();
+    let found: BTreeMap<&str, String> = event
+        .attributes
+        .iter()
+        .map(|pair| (pair.key.as_str().trim_start_matches("astracer.critical_path."), pair.value.to_string()))
+        .collect();
+    let expected = [
+        ("experiments", "[\"faster\"]"),
+        ("experiments_ns", "[7000000]"),
+        ("functions", "[\"load\",\"request\"]"),
+        ("functions_ns", "[6000000,4000000]"),
+        ("total_ns", "10000000"),
+        ("wait_ns", "3000000"),
+    ];
+    assert!(found.iter().map(|(key, value)| (*key, value.as_str())).eq(expected), "{found:#?}");
+    let duration = root.end_time.duration_since(root.start_time).unwrap();
+    assert_eq!(duration, Duration::from_millis(10));
 }
 
 /// Without any `.branch()`, a task's waits are those of the innermost span that is open.

@@ -68,7 +68,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: u32,
 
-    /// Applications of baggage: all (sums by tenant, and X-Trace's events in kept traces) or none.
+    /// Applications of baggage: all (sums by tenant, critical paths, and X-Trace's events in kept
+    /// traces) or none.
     #[arg(long, value_enum, default_value = "none")]
     applications: Applications,
 

@@ -13,9 +13,9 @@
 //! payment appears under `bank` with the reason `error`, and under `stock` and `shop` with the
 //! reason `caller`, with the same trace id.
 //!
-//! With `--applications all`, each process adds up its requests by tenant, and kept traces have
-//! X-Trace's events, which `astracer events` draws. Baggage goes along with the calls, unless
-//! `--peers none`:
+//! With `--applications all`, each process adds up its requests by tenant, measures the critical
+//! path of each, and kept traces have X-Trace's events, which `astracer events` draws. Baggage goes
+//! along with the calls, unless `--peers none`:
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin chain -- \
@@ -76,7 +76,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "service")]
     orders: u64,
 
-    /// Applications of baggage: all (sums by tenant, and X-Trace's events in kept traces) or none.
+    /// Applications of baggage: all (sums by tenant, critical paths, and X-Trace's events in kept
+    /// traces) or none.
     #[arg(long, value_enum, default_value = "none")]
     applications: Applications,
 

@@ -110,6 +110,26 @@ function draw(stats, now) {
   before = { now, known };
 }
 
+// A list of shares: the first five as text, which unfolds to bars.
+const unfolded = new Set();
+const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+
+function shares(row, id, list) {
+  const made = row.insertCell();
+  made.className = "shares";
+  if (list.length === 0) return;
+  const all = made.appendChild(document.createElement("details"));
+  all.open = unfolded.has(id);
+  all.addEventListener("toggle", () => (all.open ? unfolded.add(id) : unfolded.delete(id)));
+  const first = list.slice(0, 5).map((of) => `${of.name} ${percent(of.share)}`).join(", ");
+  all.appendChild(document.createElement("summary")).textContent = first;
+  for (const of of list) {
+    const bar = all.appendChild(document.createElement("div"));
+    bar.style.setProperty("--share", `${Math.min(100, 100 * of.share).toFixed(1)}%`);
+    bar.textContent = `${of.name} ${percent(of.share)}, ${short(of.ms)} ms`;
+  }
+}
+
 // Other parts of the service: an answer's rows are objects, whose keys name the columns.
 let parts = null;
 const ROWS = 100;
@@ -130,7 +150,10 @@ async function drawParts() {
     const body = made.createTBody();
     for (const line of answer.rows) {
       const row = body.insertRow();
-      for (const value of Object.values(line)) cell(row, typeof value === "number" ? whole(value) : value);
+      for (const [name, value] of Object.entries(line)) {
+        if (Array.isArray(value)) shares(row, `${part.path}/${Object.values(line)[0]}/${name}`, value);
+        else cell(row, typeof value === "number" ? whole(value) : value);
+      }
     }
     part.table.replaceWith(made);
     part.table = made;
