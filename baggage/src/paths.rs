@@ -13,6 +13,7 @@ mod path;
 mod pieces;
 mod report;
 mod totals;
+mod way;
 mod wire;
 
 use std::fmt;
@@ -22,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use self::experiments::{EXPERIMENTS_MAX, ExperimentError, Zone, zone};
 pub use self::note::Note;
 pub(crate) use self::note::{Begun, Key, ZONE};
-pub use self::path::TimeKind;
 pub use self::report::{ExperimentLength, FunctionTime, Here, Segment, Slack, WayTimes};
 pub use self::totals::{CriticalPathRow, ExperimentResult};
+pub use self::way::TimeKind;
 
 use self::experiments::Running;
 use self::names::Names;

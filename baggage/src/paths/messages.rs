@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::CriticalPath;
+use super::experiments::EXPERIMENTS_MAX;
 use super::note::{Begun, Note, Outer};
-use super::path::{Path, TimeKind};
+use super::path::Path;
+use super::way::TimeKind;
 use super::wire::{Request, Response};
 
 impl Note {
@@ -56,11 +58,13 @@ impl Note {
             Some(mut callee) if !self.is_daemon() => {
                 if callee.length() > took {
                     of.0.counts.too_long.fetch_add(1, Ordering::Relaxed);
-                    callee.path.ways.iter_mut().for_each(|way| way.cut_to(took));
+                    callee.ways.iter_mut().for_each(|way| way.cut_to(took));
                 }
                 let length = callee.length();
-                self.add_experiments(&mut callee, spot.inside, length);
-                self.path.append(&mut callee.path, of.0.top);
+                let changed = self.experiments_of(&callee, spot.inside, length);
+                let mut path = Path::of(callee.ways);
+                (path.is_cut, path.changed) = (callee.is_cut, changed);
+                self.path.append(&mut path, of.0.top);
                 self.spend(of, spot, TimeKind::Network, took - length);
             }
             None if !self.is_daemon() => self.spend(of, spot, TimeKind::Opaque, took),
@@ -70,9 +74,10 @@ impl Note {
     }
 
     /// The lengths of the callee in the experiments of this request.
-    fn add_experiments(&self, callee: &mut Response, inside: u8, length: u64) {
-        let Some(set) = &self.set else { return };
-        for (at, (changed, experiment)) in callee.path.changed.iter_mut().zip(&set.0).enumerate() {
+    fn experiments_of(&self, callee: &Response, inside: u8, length: u64) -> [f64; EXPERIMENTS_MAX] {
+        let mut lengths = [0.0; EXPERIMENTS_MAX];
+        let set = self.set.as_deref().map(|set| &set.0[..]).unwrap_or_default();
+        for (at, (changed, experiment)) in lengths.iter_mut().zip(set).enumerate() {
             let same = callee.changed.iter().find(|(id, _)| *id == experiment.id).map(|(_, length)| *length);
             *changed = match same {
                 // The callee is within the zone.
@@ -83,6 +88,7 @@ impl Note {
                 None => length as f64,
             };
         }
+        lengths
     }
 
     /// The length from the beginning of the request to that of the local root.
@@ -93,7 +99,7 @@ impl Note {
 
 impl Response {
     fn length(&self) -> u64 {
-        self.path.ways.first().map_or(0, |way| way.total)
+        self.ways.first().map_or(0, |way| way.total)
     }
 }
 

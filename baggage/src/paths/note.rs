@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 
 use super::experiments::{EXPERIMENTS_MAX, Set};
 use super::names::Place;
-use super::path::{Part, Path, TimeKind};
+use super::path::Path;
 use super::pieces::{Piece, Pieces, Spot};
+use super::way::{Part, TimeKind};
 use super::{CriticalPath, Measure};
 
 /// Identifies an open function: a span, or a zone.
@@ -221,7 +222,7 @@ impl Note {
             }
             return;
         }
-        if self.is_daemon {
+        if self.is_daemon || self.is_closed {
             return;
         }
         let kind = match (self.has_begun, self.is_waiting) {
@@ -404,6 +405,9 @@ impl Note {
 
     /// Takes in a branch, which has ended.
     pub(crate) fn merge(&mut self, of: &CriticalPath, now: u64, branch: &mut Note) {
+        if self.is_closed {
+            return;
+        }
         branch.settle(of);
         if branch.frame != self.frame {
             match branch.outer.take() {

@@ -5,7 +5,7 @@
 //! `join!` does, stay open too, until a join.
 
 use super::names::Place;
-use super::path::TimeKind;
+use super::way::TimeKind;
 
 /// A place, and the experiments that change it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,8 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use super::names::Names;
 use super::note::Note;
-use super::path::{Part, Path, TimeKind, Way};
+use super::path::Path;
+use super::way::{Part, TimeKind, Way};
 use super::{CriticalPath, Shared};
 
 /// A way through a request.
@@ -116,14 +117,15 @@ impl Shared {
 
     /// The slack of a function, on ways that have been given their tail.
     pub(super) fn slack(&self, path: &Path, name: &str) -> Slack {
-        let Some(longest) = path.ways.first() else {
+        let mut ways = path.ways();
+        let Some(longest) = ways.next() else {
             return Slack { on_path_ns: 0, nanos: 0.0, is_bound: path.is_cut };
         };
-        let own = self.within(longest, name);
+        let own = self.within(&longest, name);
         // The share of the function's time that may go, until a way on which it has less is equal.
         let mut share = 1.0_f64;
-        for way in &path.ways[1..] {
-            let theirs = self.within(way, name);
+        for way in ways {
+            let theirs = self.within(&way, name);
             if theirs < own {
                 let ahead = longest.total - way.total;
                 share = share.min(ahead as f64 / (own - theirs) as f64);
@@ -197,14 +199,14 @@ impl Note {
     pub(crate) fn summary(&mut self, of: &CriticalPath) -> Summary {
         let experiments = self.experiments(of, self.last);
         let path = self.ways(of);
-        let way = path.ways.first().map(|way| of.0.times(way));
+        let way = path.ways().next().map(|way| of.0.times(&way));
         let none = || WayTimes { total_ns: 0, functions: Vec::new(), segments: Vec::new() };
         Summary { way: way.unwrap_or_else(none), is_cut: path.is_cut, experiments }
     }
 
     /// The longest ways to here, the longest first.
     pub fn longest(&mut self, of: &CriticalPath) -> Vec<WayTimes> {
-        self.ways(of).ways.iter().map(|way| of.0.times(way)).collect()
+        self.ways(of).ways().map(|way| of.0.times(&way)).collect()
     }
 
     /// The length of the longest way to here, in nanoseconds.

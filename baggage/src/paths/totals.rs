@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::experiments::{EXPERIMENTS_MAX, Set};
 use super::names::{Names, OTHERS, Place};
-use super::path::{Part, Path, TimeKind, Way};
+use super::path::Path;
 use super::report::{FunctionTime, by_function};
+use super::way::{Part, TimeKind, Way};
 
 /// Rows of names of roots. More are added up in one row, `(others)`.
 const ROWS_MAX: usize = 1_000;
@@ -84,10 +85,10 @@ struct Row {
 impl Totals {
     /// Adds a request whose ways are settled.
     pub(super) fn add(&self, root: Place, path: &Path, set: Option<&Set>) {
-        let Some(longest) = path.ways.first() else { return };
+        let Some(longest) = path.ways().next() else { return };
         let row = self.row(root);
         let mut row = lock(&row);
-        row.add(longest);
+        row.add(&longest);
         if let Some(set) = set {
             row.add_results(set, longest.total, &path.changed);
         }

@@ -12,7 +12,8 @@
 
 use super::experiments::{EXPERIMENTS_MAX, Set};
 use super::names::{Names, Place, cut};
-use super::path::{Part, Path, TimeKind, Way};
+use super::path::Path;
+use super::way::{Part, SEGMENTS_MAX, TimeKind, Way};
 use super::{CriticalPath, Measure};
 
 const VERSION: u8 = 1;
@@ -45,7 +46,9 @@ impl Request {
 /// The ways through a callee. The lengths in experiments are those of its own, by their ids.
 #[derive(Debug)]
 pub(super) struct Response {
-    pub(super) path: Path,
+    /// The longest first.
+    pub(super) ways: Vec<Way>,
+    pub(super) is_cut: bool,
     pub(super) changed: Vec<(u64, f64)>,
 }
 
@@ -76,7 +79,7 @@ impl Response {
     /// Reads untrusted bytes. Places are below `around`.
     pub(super) fn read(bytes: &[u8], of: &CriticalPath, around: Place) -> Option<Response> {
         let mut reader = Reader::of(bytes, of.0.measure)?;
-        let mut path = Path { is_cut: reader.byte()? & CUT != 0, ..Path::default() };
+        let is_cut = reader.byte()? & CUT != 0;
         let count = reader.up_to(EXPERIMENTS_MAX as u64)?;
         let mut changed = Vec::new();
         for _ in 0..count {
@@ -92,11 +95,13 @@ impl Response {
             let name = std::str::from_utf8(reader.bytes(length)?).ok()?;
             places.push(of.0.names.inside(above, name));
         }
+        let mut ways = Vec::new();
         for _ in 0..reader.up_to(WAYS_MAX)? {
-            path.ways.push(reader.way(&places)?);
+            ways.push(reader.way(&places)?);
         }
-        path.ways.sort_by_key(|way| std::cmp::Reverse(way.total));
-        reader.0.is_empty().then_some(Response { path, changed }).filter(|read| !read.path.ways.is_empty())
+        ways.sort_by_key(|way| std::cmp::Reverse(way.total));
+        let is_whole = reader.0.is_empty() && !ways.is_empty();
+        is_whole.then_some(Response { ways, is_cut, changed })
     }
 }
 
@@ -109,11 +114,9 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn ways(&mut self, path: &Path, ways: usize, parts: usize, segments: bool) {
-        let ways = &path.ways[..ways.min(path.ways.len())];
+        let ways = path.ways().take(ways);
         put(&mut self.body, ways.len() as u64);
-        for way in ways {
-            self.way(way, parts, segments);
-        }
+        ways.for_each(|way| self.way(&way, parts, segments));
     }
 
     fn way(&mut self, way: &Way, parts_max: usize, segments: bool) {
@@ -168,7 +171,7 @@ impl Writer<'_> {
     }
 
     fn finish(self, measure: Measure, path: &Path, set: Option<&Set>, ways: usize) -> Vec<u8> {
-        let is_cut = path.is_cut || ways < path.ways.len();
+        let is_cut = path.is_cut || ways < path.ways().len();
         let mut out = vec![VERSION, measure as u8, if is_cut { CUT } else { 0 }];
         let set = set.map(|set| &set.0[..]).unwrap_or_default();
         put(&mut out, set.len() as u64);
@@ -256,9 +259,9 @@ impl<'a> Reader<'a> {
             way.add(part, self.number()?);
         }
         way.segments.clear();
-        for _ in 0..self.up_to(super::path::SEGMENTS_MAX as u64)? {
+        for _ in 0..self.up_to(SEGMENTS_MAX as u64)? {
             let part = *parts.get(usize::try_from(self.number()?).ok()?)?;
-            way.segments.push_back((part, self.number()?));
+            way.segments.push(part, self.number()?);
         }
         Some(way)
     }
@@ -295,9 +298,9 @@ mod tests {
         let (path, bytes) = response(&of, 3);
         let call = of.0.names.inside(Place::NOWHERE, "call");
         let read = Response::read(&bytes, &of, call).unwrap();
-        assert_eq!(read.path.ways[0].total, path.ways[0].total);
-        assert_eq!(read.path.ways[0].segments.len(), 3);
-        let inside = read.path.ways[0].parts.iter().map(|(part, _)| part.place());
+        assert_eq!(read.ways[0].total, path.total());
+        assert_eq!(read.ways[0].segments.iter().count(), 3);
+        let inside = read.ways[0].parts.iter().map(|(part, _)| part.place());
         assert!(inside.clone().all(|place| of.0.names.is_within(place, "call")));
         assert!(inside.clone().all(|place| of.0.names.is_within(place, "root")));
         assert_eq!(read.changed.iter().map(|(_, length)| *length).collect::<Vec<_>>(), [17.5]);
@@ -309,8 +312,8 @@ mod tests {
         let (path, bytes) = response(&of, 60);
         assert!(bytes.len() <= 1_024, "{}", bytes.len());
         let read = Response::read(&bytes, &of, Place::NOWHERE).unwrap();
-        assert_eq!(read.path.ways[0].total, path.ways[0].total);
-        assert!(read.path.ways[0].parts.len() >= 8);
+        assert_eq!(read.ways[0].total, path.total());
+        assert!(read.ways[0].parts.len() >= 8);
         assert_eq!(Response::write(&of, &path, None, 5), []);
     }
 

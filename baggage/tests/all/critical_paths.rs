@@ -481,10 +481,12 @@ fn calls() {
                         assert_eq!(here().unwrap().nanos, 24_000_000);
                         assert_eq!(here().unwrap().before_ns, 3_000_000);
                     });
+                    // After the local root: for the caller that is the network's.
+                    both(16);
                 });
                 flow.answer(2_048)
             });
-            both(32);
+            both(16);
             call.merge_answer(&answer);
             both(64);
         });
