@@ -68,9 +68,18 @@ impl Inner {
         f: impl FnOnce(&CriticalPath, &mut Note) -> R,
     ) -> Option<R> {
         let current = current::of(self.owner);
-        let is_here = current.owner == self.owner
-            && self.slot(current.number).is_some_and(|slot| slot.id() == current.id);
-        self.at_note(if is_here { current.number } else { span.flow() }, f)
+        if current.owner == self.owner
+            && let Some(slot) = self.slot(current.number).filter(|slot| slot.id() == current.id)
+        {
+            let mut state = slot.state();
+            if slot.merged_into() == 0 {
+                let of = self.applications.critical_path()?;
+                return Some(f(of, state.path.as_deref_mut().filter(|note| note.is_active())?));
+            }
+            drop(state);
+            return self.at_note(current.number, f);
+        }
+        self.at_note(span.flow(), f)
     }
 
     /// A local root begins in a flow. Runs no code of the service.

@@ -125,6 +125,13 @@ impl Names {
         tree.places.get(place.0 as usize).map_or_else(|| OTHERS.into(), |(_, name)| name.clone())
     }
 
+    /// Calls `f` with the name of each place.
+    pub(super) fn each(&self, places: impl Iterator<Item = Place>, mut f: impl FnMut(&Arc<str>)) {
+        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        let names = places.filter_map(|place| tree.places.get(place.0 as usize));
+        names.for_each(|(_, name)| f(name));
+    }
+
     /// The place around a place.
     pub(crate) fn around(&self, place: Place) -> Place {
         let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);

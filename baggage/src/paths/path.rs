@@ -48,6 +48,22 @@ impl Node {
     }
 }
 
+/// A way, and the stretch that comes next.
+struct End {
+    total: u64,
+    way: Option<Arc<Node>>,
+    tail: Option<Arc<Way>>,
+}
+
+impl End {
+    fn node(self) -> Arc<Node> {
+        match (self.way, self.tail) {
+            (Some(way), None) => way,
+            (way, tail) => Node::after(way, tail.unwrap_or_default()),
+        }
+    }
+}
+
 /// The longest ways to a point.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
@@ -101,28 +117,45 @@ impl Path {
         self.ways.iter().map(|way| way.whole())
     }
 
+    /// Runs `f` on the longest way, of those that have been given their tail.
+    pub(super) fn with_longest<R>(&self, f: impl FnOnce(&Way) -> R) -> Option<R> {
+        let longest = self.ways.first()?;
+        Some(match longest.before {
+            None => f(&longest.stretch),
+            Some(_) => f(&longest.whole()),
+        })
+    }
+
     /// Gives each way the common tail.
     pub(super) fn settle(&mut self) {
-        if self.tail.total == 0 && !self.ways.is_empty() {
-            return;
-        }
-        let tail = Arc::new(std::mem::take(&mut self.tail));
+        let ends = self.ends();
+        self.ways.clear();
+        self.ways.extend(ends.into_iter().map(End::node));
+    }
+
+    /// The ways, each with the tail that comes next.
+    fn ends(&mut self) -> Vec<End> {
         if self.ways.is_empty() {
-            self.ways.push(Node::after(None, tail));
-        } else {
-            for way in &mut self.ways {
-                *way = Node::after(Some(way.clone()), tail.clone());
-            }
+            let tail = Arc::new(std::mem::take(&mut self.tail));
+            return vec![End { total: tail.total, way: None, tail: Some(tail) }];
         }
+        let tail = (self.tail.total > 0).then(|| Arc::new(std::mem::take(&mut self.tail)));
+        let more = tail.as_ref().map_or(0, |tail| tail.total);
+        let end = |way: Arc<Node>| End {
+            total: way.total.saturating_add(more),
+            way: Some(way),
+            tail: tail.clone(),
+        };
+        self.ways.drain(..).map(end).collect()
     }
 
     /// Takes in the ways of a branch. Of equal ones its own come first.
     pub(super) fn merge(&mut self, other: &mut Path, top: usize) {
-        self.settle();
-        other.settle();
-        self.ways.append(&mut other.ways);
-        self.is_cut |= other.is_cut;
-        self.keep(top);
+        let mut ends = self.ends();
+        ends.append(&mut other.ends());
+        ends.sort_by_key(|end| Reverse(end.total));
+        self.is_cut |= other.is_cut || ends.len() > top;
+        self.ways.extend(ends.into_iter().take(top).map(End::node));
         for (own, theirs) in self.changed.iter_mut().zip(other.changed) {
             *own = own.max(theirs);
         }
@@ -137,17 +170,12 @@ impl Path {
         for way in &before {
             self.ways.extend(after.iter().map(|more| Node::after(Some(way.clone()), more.clone())));
         }
-        self.is_cut |= other.is_cut;
-        self.keep(top);
+        self.ways.sort_by_key(|way| Reverse(way.total));
+        self.is_cut |= other.is_cut || self.ways.len() > top;
+        self.ways.truncate(top);
         for (own, theirs) in self.changed.iter_mut().zip(other.changed) {
             *own += theirs;
         }
-    }
-
-    fn keep(&mut self, top: usize) {
-        self.ways.sort_by_key(|way| Reverse(way.total));
-        self.is_cut |= self.ways.len() > top;
-        self.ways.truncate(top);
     }
 }
 

@@ -98,6 +98,14 @@ impl Names {
     }
 }
 
+/// Adds a time to that of its function.
+pub(super) fn add_time(sums: &mut Vec<(Arc<str>, u64)>, name: &Arc<str>, nanos: u64) {
+    match sums.iter_mut().find(|(known, _)| Arc::ptr_eq(known, name) || known == name) {
+        Some((_, sum)) => *sum = sum.saturating_add(nanos),
+        None => sums.push((name.clone(), nanos)),
+    }
+}
+
 impl Shared {
     pub(super) fn times(&self, way: &Way) -> WayTimes {
         let functions = self.names.functions(way.parts.iter().copied());
@@ -137,7 +145,11 @@ impl Shared {
 
 /// The critical path of a request that has ended, as attributes say it.
 pub(crate) struct Summary {
-    way: WayTimes,
+    total: u64,
+    /// The time of each function, the longest first.
+    functions: Vec<(Arc<str>, u64)>,
+    /// The time of each kind.
+    kinds: [u64; TimeKind::ALL.len()],
     is_cut: bool,
     experiments: Vec<ExperimentLength>,
 }
@@ -149,10 +161,8 @@ impl Summary {
     /// At most 16 attributes.
     pub(crate) fn attributes(self) -> Vec<KeyValue> {
         let number = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
-        let mut attributes =
-            vec![KeyValue::new("astracer.critical_path.total_ns", number(self.way.total_ns))];
-        let sums = by_function(&self.way.functions);
-        let shown = &sums[..sums.len().min(NAMED_MAX)];
+        let mut attributes = vec![KeyValue::new("astracer.critical_path.total_ns", number(self.total))];
+        let shown = &self.functions[..self.functions.len().min(NAMED_MAX)];
         let names: Vec<StringValue> = shown.iter().map(|(name, _)| name.clone().into()).collect();
         let times = shown.iter().map(|(_, nanos)| number(*nanos)).collect();
         let mut list = |key: &'static str, array| attributes.push(KeyValue::new(key, Value::Array(array)));
@@ -165,8 +175,7 @@ impl Summary {
             list("astracer.critical_path.experiments_ns", Array::F64(lengths));
         }
         let of_kind = |key: &'static str, kind| {
-            let parts = self.way.functions.iter().filter(|part| part.kind == kind);
-            let nanos = parts.fold(0_u64, |sum, part| sum.saturating_add(part.nanos));
+            let nanos = self.kinds[kind as usize];
             (nanos > 0).then(|| KeyValue::new(key, number(nanos)))
         };
         attributes.extend(of_kind("astracer.critical_path.wait_ns", TimeKind::Wait));
@@ -181,27 +190,25 @@ impl Summary {
     }
 }
 
-/// The time of each function, of whichever kind, the longest first.
-pub(super) fn by_function(parts: &[FunctionTime]) -> Vec<(Arc<str>, u64)> {
-    let mut sums: Vec<(Arc<str>, u64)> = Vec::new();
-    for part in parts {
-        match sums.iter_mut().find(|(name, _)| *name == part.name) {
-            Some((_, nanos)) => *nanos = nanos.saturating_add(part.nanos),
-            None => sums.push((part.name.clone(), part.nanos)),
-        }
-    }
-    sums.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-    sums
-}
-
 impl Note {
     /// The critical path of a request that has ended.
     pub(crate) fn summary(&mut self, of: &CriticalPath) -> Summary {
         let experiments = self.experiments(of, self.last);
         let path = self.ways(of);
-        let way = path.ways().next().map(|way| of.0.times(&way));
-        let none = || WayTimes { total_ns: 0, functions: Vec::new(), segments: Vec::new() };
-        Summary { way: way.unwrap_or_else(none), is_cut: path.is_cut, experiments }
+        let (mut total, mut functions, mut kinds) = (0, Vec::new(), [0_u64; TimeKind::ALL.len()]);
+        path.with_longest(|way| {
+            total = way.total;
+            let mut times = way.parts.iter().map(|(_, nanos)| *nanos);
+            of.0.names.each(way.parts.iter().map(|(part, _)| part.place()), |name| {
+                add_time(&mut functions, name, times.next().unwrap_or_default());
+            });
+            functions.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
+            for (part, nanos) in &way.parts {
+                let sum = &mut kinds[part.kind() as usize];
+                *sum = sum.saturating_add(*nanos);
+            }
+        });
+        Summary { total, functions, kinds, is_cut: path.is_cut, experiments }
     }
 
     /// The longest ways to here, the longest first.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::experiments::{EXPERIMENTS_MAX, Set};
 use super::names::{Names, OTHERS, Place};
 use super::path::Path;
-use super::report::{FunctionTime, by_function};
+use super::report::{FunctionTime, add_time};
 use super::way::{Part, TimeKind, Way};
 
 /// Rows of names of roots. More are added up in one row, `(others)`.
@@ -40,7 +40,10 @@ pub struct CriticalPathRow {
 impl CriticalPathRow {
     /// The time of each function, of whichever kind, the longest first.
     pub fn by_function(&self) -> Vec<(Arc<str>, u64)> {
-        by_function(&self.functions)
+        let mut sums = Vec::new();
+        self.functions.iter().for_each(|part| add_time(&mut sums, &part.name, part.nanos));
+        sums.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
+        sums
     }
 
     /// The time of a kind, in nanoseconds.
@@ -85,13 +88,14 @@ struct Row {
 impl Totals {
     /// Adds a request whose ways are settled.
     pub(super) fn add(&self, root: Place, path: &Path, set: Option<&Set>) {
-        let Some(longest) = path.ways().next() else { return };
         let row = self.row(root);
-        let mut row = lock(&row);
-        row.add(&longest);
-        if let Some(set) = set {
-            row.add_results(set, longest.total, &path.changed);
-        }
+        path.with_longest(|longest| {
+            let mut row = lock(&row);
+            row.add(longest);
+            if let Some(set) = set {
+                row.add_results(set, longest.total, &path.changed);
+            }
+        });
     }
 
     fn row(&self, root: Place) -> Arc<Mutex<Row>> {
