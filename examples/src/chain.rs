@@ -7,10 +7,11 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use astracer::baggage::critical_path::{CriticalPath, CriticalPathRow, TimeKind};
-use astracer::baggage::{BranchExt as _, Done, Flows, TenantRow, UnmarkedFork};
+use astracer::baggage::critical_path::{CriticalPath, CriticalPathRow, ExperimentResult, TimeKind};
+use astracer::baggage::{BranchExt as _, Done, Flows, TenantRow, UnmarkedFork, zone};
 use astracer::{
     AnswerLayer, Call, CallLayer, Handle, Inject, InjectLayer, KeepCalls, KeepCallsLayer, KeepLayer,
     RemoteParentFuture, RemoteParentLayer,
@@ -70,6 +71,14 @@ impl Baggage {
 /// The critical paths of all requests, by the name of their local roots.
 fn critical_paths(flows: &Flows) -> Vec<Value> {
     let rows = flows.critical_path().map(CriticalPath::rows).unwrap_or_default();
+    let experiment = |of: &ExperimentResult| {
+        json!({
+            "name": &*of.name,
+            "requests": of.requests,
+            "mean_ns": of.total_ns as f64 / of.requests.max(1) as f64,
+            "changed_mean_ns": of.changed_ns / of.requests.max(1) as f64,
+        })
+    };
     let row = |row: &CriticalPathRow| {
         let functions = row.by_function();
         let functions: Map<String, Value> =
@@ -83,6 +92,7 @@ fn critical_paths(flows: &Flows) -> Vec<Value> {
             "p95_ns": row.p95_ns,
             "functions_ns": functions,
             "kinds_ns": kinds.collect::<Map<String, Value>>(),
+            "experiments": row.experiments.iter().map(experiment).collect::<Vec<Value>>(),
         })
     };
     rows.iter().map(row).collect()
@@ -163,10 +173,12 @@ pub async fn stock(
     incoming: TcpIncoming,
     bank: SocketAddr,
     (handle, baggage): (Handle, Baggage),
+    keeps_connections: bool,
 ) -> Result<(), Failure> {
     let answers = AnswerLayer::new(baggage.flows.clone());
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
-    let bank = baggage.calls(Some(bank)).layer(Http { address: bank });
+    let idle = keeps_connections.then(Arc::default);
+    let bank = baggage.calls(Some(bank)).layer(Http { address: bank, idle });
     let stock = Stock { bank: peer.layer(InjectLayer::global().layer(bank)) };
     let remote = RemoteParentLayer::global();
     let keep = KeepLayer::new(handle, remote.clone());
@@ -242,10 +254,31 @@ async fn ask(mut bank: Calls<Http>, about: &str, id: &str) -> Result<String, Fai
     Ok(String::from_utf8(text.to_vec())?)
 }
 
-/// A client on hyper alone, with one connection for each request.
+/// A client on hyper alone, with one connection for each request, unless it keeps them.
 #[derive(Clone, Debug)]
 struct Http {
     address: SocketAddr,
+    /// Connections that are not in use; `None`: they are not kept.
+    idle: Option<Arc<Mutex<Vec<Connection>>>>,
+}
+
+type Connection = client::SendRequest<Empty<Bytes>>;
+
+impl Http {
+    async fn connect(&self) -> Result<Connection, Failure> {
+        // A part of the span around it that critical paths tell apart.
+        zone!("connect");
+        let kept = self.idle.as_ref().and_then(|idle| idle.lock().ok()?.pop());
+        if let Some(mut kept) = kept
+            && kept.ready().await.is_ok()
+        {
+            return Ok(kept);
+        }
+        let stream = TcpStream::connect(self.address).await?;
+        let (sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
 }
 
 impl Service<Request<Empty<Bytes>>> for Http {
@@ -258,12 +291,14 @@ impl Service<Request<Empty<Bytes>>> for Http {
     }
 
     fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
-        let address = self.address;
+        let client = self.clone();
         Box::pin(async move {
-            let stream = TcpStream::connect(address).await?;
-            let (mut sender, connection) = client::handshake(TokioIo::new(stream)).await?;
-            tokio::spawn(connection);
-            Ok(sender.send_request(request).await?)
+            let mut connection = client.connect().await?;
+            let response = connection.send_request(request).await?;
+            if let Some(mut idle) = client.idle.as_ref().and_then(|idle| idle.lock().ok()) {
+                idle.push(connection);
+            }
+            Ok(response)
         })
     }
 }

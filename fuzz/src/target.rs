@@ -1,6 +1,7 @@
 //! The targets by name.
 
 mod baggage;
+mod critical_path;
 mod events;
 mod instances;
 mod logs;
@@ -48,6 +49,7 @@ pub const ALL: &[Target] = &[
     Target { name: "query_advice", run: queries::check_advice },
     Target { name: "query_bag", run: queries::check_bag },
     Target { name: "baggage_message", run: baggage::check_message },
+    Target { name: "cpath_note", run: critical_path::check_note },
     Target { name: "baggage_header", run: baggage::check_header },
     Target { name: "w3c_baggage", run: baggage::check_w3c },
 ];

@@ -10,14 +10,15 @@ use super::way::TimeKind;
 use super::wire::{Request, Response};
 
 impl Note {
-    /// The note in a request that is sent now.
-    pub(crate) fn request(&self, of: &CriticalPath, now: u64) -> Vec<u8> {
+    /// The bytes to send with a request that leaves now: the length of the way to it.
+    pub fn request(&self, of: &CriticalPath, now: u64) -> Vec<u8> {
         let length = self.length(of, now).saturating_add(self.before());
         Request { length }.write(of.0.measure)
     }
 
-    /// Begins behind the way of a caller: untrusted bytes.
-    pub(crate) fn come_from(&mut self, of: &CriticalPath, request: &[u8]) {
+    /// The way to a request that has begun here: what [`request`](Self::request) of its caller has
+    /// written. The bytes may be anybody's; broken ones are counted.
+    pub fn come_from(&mut self, of: &CriticalPath, request: &[u8]) {
         match Request::read(request, of.0.measure) {
             Some(request) => {
                 let mut path = Path::default();
@@ -28,8 +29,9 @@ impl Note {
         }
     }
 
-    /// The note in a response that is sent now, of at most `limit` bytes.
-    pub(crate) fn response(&mut self, of: &CriticalPath, now: u64, limit: usize) -> Vec<u8> {
+    /// The bytes to send with a response that leaves now, at most `limit`: the longest ways through
+    /// this process, as many as fit. Empty if none does.
+    pub fn response(&mut self, of: &CriticalPath, now: u64, limit: usize) -> Vec<u8> {
         let mut sent = Note::default();
         if !self.is_closed() {
             self.split_into(of, now, Begun::NEVER, &mut sent);
@@ -40,8 +42,10 @@ impl Note {
         Response::write(of, &sent.path, self.set.as_deref(), limit)
     }
 
-    /// A call ends, of which this branch was made: with the notes of its response, untrusted bytes.
-    pub(crate) fn end_call(&mut self, of: &CriticalPath, now: u64, responses: &[Vec<u8>]) {
+    /// Ends a call, for which this branch was forked: with what [`response`](Self::response) of the
+    /// callee has written, or nothing. Join the branch then. The bytes may be anybody's; broken
+    /// ones are counted, and a callee takes no longer than the call.
+    pub fn end_call(&mut self, of: &CriticalPath, now: u64, responses: &[Vec<u8>]) {
         let spot = self.spot();
         let took = now.saturating_sub(self.last);
         let mut callee: Option<Response> = None;

@@ -21,10 +21,10 @@ use tracing::dispatcher::set_default;
 use tracing::{Instrument as _, info_span};
 
 #[derive(Clone)]
-struct Service {
-    world: Arc<World>,
-    paths: CriticalPath,
-    flows: Flows,
+pub(crate) struct Service {
+    pub(crate) world: Arc<World>,
+    pub(crate) paths: CriticalPath,
+    pub(crate) flows: Flows,
 }
 
 fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Service {
@@ -34,7 +34,7 @@ fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Se
     Service { world: Arc::new(world), paths, flows }
 }
 
-fn sampling(sampler: &str, dropped: DroppedSpans) -> Service {
+pub(crate) fn sampling(sampler: &str, dropped: DroppedSpans) -> Service {
     service_with(Measure::Wall, |builder| {
         let builder = builder.with_sampler(sampler.parse().unwrap()).with_start(Start::AtOnce);
         builder.with_dropped_spans(dropped)
@@ -43,11 +43,11 @@ fn sampling(sampler: &str, dropped: DroppedSpans) -> Service {
 
 impl Service {
     /// A millisecond is one unit of the ways.
-    fn work(&self, units: u64) {
+    pub(crate) fn work(&self, units: u64) {
         self.world.clock.advance(Duration::from_millis(units));
     }
 
-    fn row(&self) -> CriticalPathRow {
+    pub(crate) fn row(&self) -> CriticalPathRow {
         let rows = self.paths.rows();
         assert_eq!(rows.len(), 1, "{rows:#?}");
         rows[0].clone()
@@ -55,7 +55,7 @@ impl Service {
 
     /// Times by function and kind, in units. They must sum up to the root's duration.
     #[track_caller]
-    fn check(&self, units: u64, expected: &[(&str, &str, u64)]) {
+    pub(crate) fn check(&self, units: u64, expected: &[(&str, &str, u64)]) {
         let row = self.row();
         let found: Vec<(&str, &str, f64)> = row
             .functions
@@ -546,24 +546,4 @@ fn daemons_and_branches_that_nobody_joins() {
     });
     // The request waits while another branch uses its thread. The daemon's way ends after 4.
     service.check(31, &[("request", "work", 21), ("request", "wait", 2), ("request", "wake", 8)]);
-}
-
-/// A clock that steps back takes no time away.
-#[test]
-fn a_clock_may_step_back() {
-    let service = sampling("never", DroppedSpans::default());
-    let own = service.clone();
-    service.world.inside(|| {
-        info_span!("request").in_scope(|| {
-            own.work(4);
-            info_span!("child").in_scope(|| {
-                own.world.clock.set_back(Duration::from_millis(3));
-            });
-            branch_fn(|| own.work(2))().join();
-            own.work(4);
-        });
-    });
-    let row = service.row();
-    assert_eq!(row.total_ns, row.functions.iter().map(|part| part.nanos).sum::<u64>());
-    assert!(service.paths.stats().clock_back > 0);
 }

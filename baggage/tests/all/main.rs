@@ -20,6 +20,7 @@ mod handlers;
 mod hostile;
 mod messages;
 mod model;
+mod path_bounds;
 mod path_programs;
 mod programs;
 mod service;

@@ -42,6 +42,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 
+use astracer::Operate as _;
+use astracer::baggage::critical_path::zone;
 use astracer_examples::load::answer;
 use astracer_examples::telemetry::{self, Applications, Export};
 use astracer_examples::{chain, ending};
@@ -85,9 +87,24 @@ struct Args {
     #[arg(long, value_enum, default_value = "all")]
     peers: Peers,
 
+    /// Multiply the time of a function by this factor, in the critical paths: such as connect=0.
+    #[arg(long, value_name = "FUNCTION=FACTOR", value_parser = experiment)]
+    experiment: Option<(String, f64)>,
+
+    /// Let the stock keep its connections to the bank, in place of a new one for each request.
+    #[arg(long)]
+    keep_connections: bool,
+
     /// The id of the first order.
     #[arg(long, value_name = "ID", default_value_t = 1, conflicts_with = "service")]
     first: u64,
+}
+
+fn experiment(text: &str) -> Result<(String, f64), String> {
+    let parts = text.split_once('=').and_then(|(name, factor)| Some((name.to_owned(), factor.parse().ok()?)));
+    parts.ok_or_else(|| {
+        format!("'{text}' is no experiment: use a function's name and a factor, such as connect=0.5")
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -133,6 +150,9 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let baggage = chain::Baggage { flows, sends: args.peers == Peers::All };
     let counted = baggage.flows.clone();
     let handle = running.handle().ok_or("late keeping needs --tracing astracer or --tracing layer")?.clone();
+    if let Some((function, factor)) = args.experiment {
+        handle.critical_path().experiment(&function, zone(function.clone()), factor)?;
+    }
     let next = || args.next.ok_or("--next is missing: pass the address of the service that this one calls");
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     tokio::runtime::Runtime::new()?.block_on(async {
@@ -142,7 +162,7 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
             if service == Service::Stock {
                 let incoming = TcpIncoming::bind(listen)?;
                 told(incoming.local_addr()?);
-                return chain::stock(incoming, next()?, (handle, baggage)).await;
+                return chain::stock(incoming, next()?, (handle, baggage), args.keep_connections).await;
             }
             let listener = TcpListener::bind(listen).await?;
             told(listener.local_addr()?);

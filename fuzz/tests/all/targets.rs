@@ -62,6 +62,7 @@ replays! {
     query_advice,
     query_bag,
     baggage_message,
+    cpath_note,
     baggage_header,
     w3c_baggage,
 }
