@@ -44,6 +44,8 @@ impl Calling {
         let caller =
             Calling { flow: FlowRef::current()?, span: Span::current().id().map_or(0, |id| id.into_u64()) };
         caller.flow.flows.at_state(caller.flow.number, |state| state.calling.push(caller.span));
+        #[cfg(feature = "critical_path")]
+        caller.flow.flows.begin_call_path(caller.flow.number);
         Some(caller)
     }
 }
@@ -53,6 +55,10 @@ impl Drop for Calling {
         self.flow.flows.at_state(self.flow.number, |state| {
             if let Some(at) = state.calling.iter().position(|span| *span == self.span) {
                 state.calling.swap_remove(at);
+            }
+            #[cfg(feature = "critical_path")]
+            if let Some(note) = state.path.as_deref_mut() {
+                note.give_up_call();
             }
         });
     }
@@ -144,7 +150,7 @@ impl Flow {
             slot.state().baggage = inner.deserialize(&message);
         }
         #[cfg(feature = "critical_path")]
-        inner.end_call_path(flow.number);
+        inner.end_call_path(caller.flow.number, flow.number);
         self.branch.join_into(&caller.flow);
     }
 

@@ -122,10 +122,22 @@ impl Inner {
         }
     }
 
+    /// A flow begins a call.
+    pub(super) fn begin_call_path(&self, caller: u32) {
+        if let Some(of) = self.applications.critical_path() {
+            let now = self.nanos();
+            self.at_state(caller, |state| {
+                let is_only = state.calling.len() == 1;
+                if let Some(note) = state.path.as_deref_mut().filter(|note| note.is_active()) {
+                    note.begin_call(of, now, is_only);
+                }
+            });
+        }
+    }
+
     /// A call ends, of which this is the branch. Its baggage is the response's.
-    pub(super) fn end_call_path(&self, number: u32) {
+    pub(super) fn end_call_path(&self, caller: u32, number: u32) {
         let Some(own) = self.applications.critical_path_namespace() else { return };
-        let now = self.nanos();
         let responses = self.at_state(number, |state| {
             let responses: Vec<Vec<u8>> = state.baggage.get(own, RESPONSE).map(<[u8]>::to_vec).collect();
             if !responses.is_empty() {
@@ -133,14 +145,22 @@ impl Inner {
             }
             responses
         });
-        self.at_note(number, |of, note| note.end_call(of, now, &responses.unwrap_or_default()));
+        self.end_call_by(caller, number, &responses.unwrap_or_default());
+    }
+
+    fn end_call_by(&self, caller: u32, number: u32, responses: &[Vec<u8>]) {
+        let now = self.nanos();
+        let is_own = self.at_note(caller, |of, note| note.end_own_call(of, now, responses));
+        self.at_note(number, |of, note| match is_own {
+            Some(true) => note.clear(),
+            _ => note.end_call(of, now, responses),
+        });
     }
 
     /// A call ends whose response says nothing.
     pub(super) fn end_opaque_path(&self, caller: u32, number: u32) {
         if self.applications.critical_path().is_some() {
-            let now = self.nanos();
-            self.at_note(number, |of, note| note.end_call(of, now, &[]));
+            self.end_call_by(caller, number, &[]);
             if let Some(slot) = self.slot(self.resolve(number)) {
                 self.join_path(caller, slot);
             }

@@ -46,11 +46,65 @@ impl Note {
     /// callee has written, or nothing. Join the branch then. The bytes may be anybody's; broken
     /// ones are counted, and a callee takes no longer than the call.
     pub fn end_call(&mut self, of: &CriticalPath, now: u64, responses: &[Vec<u8>]) {
-        let spot = self.spot();
         let took = now.saturating_sub(self.last);
+        let callee = self.callee(of, responses);
+        if !self.is_daemon() {
+            match callee {
+                Some(callee) => {
+                    let network = took.saturating_sub(callee.length());
+                    self.add_callee(of, callee, took);
+                    self.spend(of, self.spot(), TimeKind::Network, network);
+                }
+                None => self.spend(of, self.spot(), TimeKind::Opaque, took),
+            }
+        }
+        self.last = now.max(self.last);
+    }
+
+    /// The flow itself begins a call, and makes no other one meanwhile.
+    pub(crate) fn begin_call(&mut self, of: &CriticalPath, now: u64, is_only: bool) {
+        self.go_on(of, now);
+        self.settle(of);
+        self.call_since = is_only.then_some(now);
+    }
+
+    /// A call was given up.
+    pub(crate) fn give_up_call(&mut self) {
+        self.call_since = None;
+    }
+
+    /// Ends the call of this flow: the callee took a part of the time in which the flow has waited.
+    /// Returns false if the callee took longer than that, so that it and the flow's own work were
+    /// beside each other: the call is a branch then.
+    pub(crate) fn end_own_call(&mut self, of: &CriticalPath, now: u64, responses: &[Vec<u8>]) -> bool {
+        let Some(since) = self.call_since.take() else { return false };
+        if self.is_daemon() {
+            return true;
+        }
+        let callee = self.callee(of, responses);
+        let length = callee.as_ref().map_or(0, Response::length);
+        let is_long = length > now.saturating_sub(since);
+        let waited = self.waited_since(since);
+        // A thread that blocked looks as if it worked.
+        self.go_on_or_wait(of, now, waited < length || callee.is_none() && waited == 0);
+        let waited = self.waited_since(since);
+        if length > waited && !is_long {
+            self.call_since = None;
+            return false;
+        }
+        let kind = if callee.is_some() { TimeKind::Network } else { TimeKind::Opaque };
+        self.take_waits(of, since, length.min(waited), kind);
+        if let Some(callee) = callee {
+            self.add_callee(of, callee, waited);
+        }
+        true
+    }
+
+    /// The longest of the callee's responses, which may have been united on their way.
+    fn callee(&self, of: &CriticalPath, responses: &[Vec<u8>]) -> Option<Response> {
         let mut callee: Option<Response> = None;
         for response in responses {
-            match Response::read(response, of, spot.place) {
+            match Response::read(response, of, self.spot().place) {
                 Some(read) if callee.as_ref().is_none_or(|known| known.length() < read.length()) => {
                     callee = Some(read);
                 }
@@ -58,23 +112,19 @@ impl Note {
                 None => _ = of.0.counts.refused.fetch_add(1, Ordering::Relaxed),
             }
         }
-        match callee {
-            Some(mut callee) if !self.is_daemon() => {
-                if callee.length() > took {
-                    of.0.counts.too_long.fetch_add(1, Ordering::Relaxed);
-                    callee.ways.iter_mut().for_each(|way| way.cut_to(took));
-                }
-                let length = callee.length();
-                let changed = self.experiments_of(&callee, spot.inside, length);
-                let mut path = Path::of(callee.ways);
-                (path.is_cut, path.changed) = (callee.is_cut, changed);
-                self.path.append(&mut path, of.0.top);
-                self.spend(of, spot, TimeKind::Network, took - length);
-            }
-            None if !self.is_daemon() => self.spend(of, spot, TimeKind::Opaque, took),
-            _ => {}
+        callee
+    }
+
+    /// Goes on with the ways of a callee, which has taken at most this time.
+    fn add_callee(&mut self, of: &CriticalPath, mut callee: Response, most: u64) {
+        if callee.length() > most {
+            of.0.counts.too_long.fetch_add(1, Ordering::Relaxed);
+            callee.ways.iter_mut().for_each(|way| way.cut_to(most));
         }
-        self.last = now.max(self.last);
+        let changed = self.experiments_of(&callee, self.spot().inside, callee.length());
+        let mut path = Path::of(callee.ways);
+        (path.is_cut, path.changed) = (callee.is_cut, changed);
+        self.path.append(&mut path, of.0.top);
     }
 
     /// The lengths of the callee in the experiments of this request.

@@ -85,6 +85,8 @@ pub struct Note {
     owns_root: bool,
     /// When the root was exited, while the thread is outside of it.
     root_exit: Option<u64>,
+    /// When the only call began that the flow makes now.
+    pub(super) call_since: Option<u64>,
     threads: u32,
     has_begun: bool,
     /// The local root has ended.
@@ -258,13 +260,47 @@ impl Note {
         }
         let (from, spot) = (self.last, self.spot());
         let is_nested = wait > 0 && self.is_off && self.is_covered;
-        self.pieces.push(Piece { from, to, wait, spot, kind, is_nested, is_real });
+        let piece = Piece { from, to, wait, spot, kind, is_nested, is_real };
+        // Each wait in a call may be for the callee.
+        self.pieces.push(piece, self.call_since.is_some());
         self.last = to;
         if self.root_exit.is_none() {
             let mut pieces = std::mem::take(&mut self.pieces);
             pieces.take_known().for_each(|piece| self.spend_piece(of, piece));
             self.pieces = pieces;
         }
+    }
+
+    /// The time since then in which the flow has waited, maybe for a call.
+    pub(super) fn waited_since(&self, since: u64) -> u64 {
+        let own = self.pieces.iter().filter(|piece| piece.from >= since && piece.is_open());
+        own.fold(0, |sum, piece| sum.saturating_add(piece.wait))
+    }
+
+    /// Adds the time up to now, which counts as a wait if nothing else is known of it.
+    pub(super) fn go_on_or_wait(&mut self, of: &CriticalPath, now: u64, may_wait: bool) {
+        if may_wait && self.works() {
+            self.wait(of, now, TimeKind::Work, false);
+        } else {
+            self.go_on(of, now);
+        }
+    }
+
+    /// Whether the flow works, as far as it is known.
+    fn works(&self) -> bool {
+        self.has_begun && !self.is_off && !self.is_paused && !self.is_waiting
+    }
+
+    /// Removes this time from the open waits since then, the last ones first. The others become
+    /// those of a kind, and all pieces are added to the ways.
+    pub(super) fn take_waits(&mut self, of: &CriticalPath, since: u64, mut nanos: u64, kind: TimeKind) {
+        let mut pieces: Vec<Piece> = self.pieces.take_all().collect();
+        for piece in pieces.iter_mut().rev().filter(|piece| piece.from >= since && piece.is_open()) {
+            let taken = piece.wait.min(nanos);
+            nanos -= taken;
+            (piece.wait, piece.to, piece.kind) = (piece.wait - taken, piece.to - taken, kind);
+        }
+        pieces.into_iter().for_each(|piece| self.spend_piece(of, piece));
     }
 
     /// Adds all pieces to the ways: what is open was for no branch.
@@ -428,14 +464,12 @@ impl Note {
             self.settle(of);
         } else {
             let was_daemon = std::mem::take(&mut self.is_daemon);
-            let works = self.has_begun && !self.is_off && !self.is_paused && !self.is_waiting;
-            if was_daemon || works && ended > self.last {
+            if was_daemon {
+                self.wait(of, now, TimeKind::Wake, false);
+            } else {
                 // Nothing is known of the flow since: it may have been blocked. It has worked
                 // unless a branch that ended meanwhile is joined.
-                let kind = if was_daemon { TimeKind::Wake } else { TimeKind::Work };
-                self.wait(of, now, kind, false);
-            } else {
-                self.go_on(of, now);
+                self.go_on_or_wait(of, now, ended > self.last);
             }
             let mut pieces = std::mem::take(&mut self.pieces);
             pieces.take_until(ended).for_each(|piece| self.spend_piece(of, piece));

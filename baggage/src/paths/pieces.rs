@@ -30,7 +30,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.wait > 0 && !self.is_real
     }
 
@@ -67,8 +67,8 @@ impl Pieces {
     }
 
     /// Adds the next piece.
-    pub(super) fn push(&mut self, piece: Piece) {
-        if piece.wait > 0 && !piece.is_nested {
+    pub(super) fn push(&mut self, piece: Piece, keeps_open: bool) {
+        if piece.wait > 0 && !piece.is_nested && !keeps_open {
             self.close_waits();
         }
         match self.0.last_mut() {

@@ -463,7 +463,8 @@ fn calls() {
     client.world.inside(|| {
         info_span!("request").in_scope(|| {
             both(1);
-            let (call, headers) = info_span!("call").in_scope(|| {
+            let span = info_span!("call");
+            let (call, headers) = span.in_scope(|| {
                 both(2);
                 let call = Flow::branch().unwrap();
                 let mut headers = HashMap::new();
@@ -487,7 +488,8 @@ fn calls() {
                 flow.answer(2_048)
             });
             both(16);
-            call.merge_answer(&answer);
+            span.in_scope(|| call.merge_answer(&answer));
+            drop(span);
             both(64);
         });
     });
@@ -503,6 +505,45 @@ fn calls() {
     client.check(127, &expected);
     let flows = [&client.flows, &server.flows].map(|flows| flows.stats().losses);
     assert_eq!(flows, [Losses::default(); 2]);
+}
+
+/// The client's own work in a call stays its own. The callee took a part of its last wait.
+#[test]
+fn a_client_that_connects_first() {
+    let (client, server) =
+        (sampling("never", DroppedSpans::default()), sampling("never", DroppedSpans::default()));
+    let headers = HashMap::from([("astracer-return".to_owned(), "2048".to_owned())]);
+    let answer = server.world.inside(|| {
+        let flow = Flow::extract(&server.flows, &headers).unwrap();
+        flow.run(|| info_span!("serve").in_scope(|| server.work(24)));
+        flow.answer(2_048)
+    });
+    let own = client.clone();
+    let others_work = |units: u64| {
+        let own = own.clone();
+        tokio::spawn(async move { own.work(units) });
+        tokio::task::yield_now()
+    };
+    client.block_on(async {
+        own.work(1);
+        let call = Flow::branch().unwrap();
+        {
+            zone!("connect");
+            own.work(2);
+            others_work(4).await;
+        }
+        others_work(30).await;
+        call.merge_answer(&answer);
+        own.work(8);
+    });
+    let expected = [
+        ("request", "work", 9),
+        ("connect", "work", 2),
+        ("connect", "network", 4),
+        ("serve", "work", 24),
+        ("request", "network", 6),
+    ];
+    client.check(45, &expected);
 }
 
 /// A peer that says nothing, and one whose answer is broken.
