@@ -7,7 +7,7 @@ use astracer_causality::clocks::{ClockEvidence, HostClock};
 use astracer_model::log::Severity;
 use astracer_order::Order;
 
-use super::clocks::length;
+use super::clocks::{length, step};
 use crate::output::{count, escaped, plural};
 
 /// Hosts that a line names.
@@ -74,13 +74,20 @@ fn brief(clock: &HostClock, reference: &str) -> String {
         ),
         _ => format!("from {}", plural(to.saturating_add(from), "message")),
     };
-    match clock.pieces.as_slice() {
-        [] => {}
-        [only] if only.drift_ppb != 0 => {
-            let ppm = only.drift_ppb as f64 / 1e3;
-            return format!("drifts by {ppm:.1} ppm, {evidence}");
+    if let [first, others @ ..] = clock.pieces.as_slice() {
+        let drift = match first.drift_ppb {
+            0 => None,
+            ppb => Some(format!("drifts by {:.1} ppm", ppb as f64 / 1e3)),
+        };
+        let set = match others {
+            [] => None,
+            [second] => Some(format!("was set {}", step(first, second))),
+            more => Some(format!("was set {} times", count(more.len() as u64))),
+        };
+        let both: Vec<String> = drift.into_iter().chain(set).collect();
+        if !both.is_empty() {
+            return format!("{}, {evidence}", both.join(" and "));
         }
-        pieces => return format!("was set {}, {evidence}", plural(pieces.len() as u64 - 1, "time")),
     }
     let way = if clock.ahead < 0 { "behind" } else { "ahead of" };
     let size = clock.ahead.unsigned_abs();

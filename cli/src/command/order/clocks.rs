@@ -88,10 +88,8 @@ fn pieces(order: &Order, host: &str, clock: &HostClock, reference: &str) -> Stri
     for (at, piece) in clock.pieces.iter().enumerate() {
         if let Some([from, to]) = written(order, piece).set_between {
             let before = &clock.pieces[at - 1];
-            let step = i128::from(piece.ahead) - i128::from(before.ahead_at(before.until));
-            let size = length(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
-            let way = if step < 0 { "back" } else { "forward" };
-            says.push(format!("was set {way} {size} between {} and {}", escaped(&from), escaped(&to)));
+            let step = step(before, piece);
+            says.push(format!("was set {step} between {} and {}", escaped(&from), escaped(&to)));
         }
         let ppm = measure(piece.drift_ppb.unsigned_abs() as f64 / 1e3);
         let drift = match piece.drift_ppb {
@@ -102,6 +100,13 @@ fn pieces(order: &Order, host: &str, clock: &HostClock, reference: &str) -> Stri
         says.extend(drift);
     }
     format!("{host} {}{} ({})", says.join(", then "), within(clock.within), messages(clock))
+}
+
+/// The way in which a clock was set between two pieces, and by how much.
+pub(super) fn step(before: &clocks::Piece, piece: &clocks::Piece) -> String {
+    let step = i128::from(piece.ahead) - i128::from(before.ahead_at(before.until));
+    let size = length(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
+    format!("{} {size}", if step < 0 { "back" } else { "forward" })
 }
 
 /// The offset of a clock, with its error and evidence.

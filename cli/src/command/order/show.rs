@@ -225,15 +225,15 @@ fn relation(links: &Links<'_>, between: &Between) -> String {
 fn unknown(links: &Links<'_>, between: &Between) -> String {
     let order = links.order();
     let (one, other) = (between.one.event, between.other.event);
-    let mut text = format!(
-        "A and B are not known to be ordered: {}",
-        escaped(&lacking(order, &links.missing(one, other)))
-    );
     let [first, second] = [one, other].map(|event| &order.events.rows()[event as usize]);
-    if order.events.is_one_log(first, second) {
+    let why = if order.events.is_one_log(first, second) {
         let is_first = order.positions[one as usize] < order.positions[other as usize];
-        let _ = write!(text, "; in their log, {} is the earlier line", if is_first { "A" } else { "B" });
-    }
+        let earlier = if is_first { "A" } else { "B" };
+        format!("the records of their log state no thread; in their log, {earlier} is the earlier line")
+    } else {
+        lacking(order, &links.missing(one, other))
+    };
+    let mut text = format!("A and B are not known to be ordered: {}", escaped(&why));
     let Some(by) = ByClocks::new(order, one, other) else { return text };
     let within = by.within.map_or_else(String::new, |within| format!(" (within {})", length(within)));
     let _ = match by.earlier {
