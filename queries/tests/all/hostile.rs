@@ -247,3 +247,42 @@ fn bytes_that_are_damaged_are_refused_or_harmless() {
         assert!(Bag::decode(&message[..at], &plan, Limits::LIVE).is_err());
     }
 }
+
+/// Thousands of concurrent events, and a flow that forks while it packs, take about linear work:
+/// by the cube, this test does not end. The counts are by hand.
+#[test]
+fn concurrent_events_are_united_in_linear_time() {
+    const WIDE: i128 = 4_000;
+    for (source, rounds, rows) in [
+        // After each round its own events; in the end the last one, or two.
+        ("MostRecent(c)", 2, WIDE + WIDE + 1),
+        ("MostRecentN(2, c)", 1, WIDE + 2),
+        // The first round's, three times.
+        ("First(c)", 2, 3 * WIDE),
+        ("c", 2, WIDE + 2 * WIDE + 3 * WIDE),
+    ] {
+        let plan = plan(&format!("From r In r Join c In {source} On c -> r Select COUNT"), Rewrite::ALL);
+        let mut output = Output::new(&plan, OutputOptions::default());
+        let mut visit = |bag: &mut Bag, name: &str| {
+            plan.visit(bag, plan.select(name, None), &event(name, &[], 1_i64), &mut output);
+        };
+        let mut root = Bag::begin(Limits::RECORDING);
+        let fork = |root: &Bag| (0..WIDE).map(|_| root.split()).collect::<Vec<Bag>>();
+        for _ in 0..rounds {
+            for mut child in fork(&root) {
+                visit(&mut child, "c");
+                root.merge(child);
+            }
+            visit(&mut root, "r");
+        }
+        // The parent goes on while its children run.
+        let mut children = Vec::new();
+        for _ in 0..WIDE {
+            children.push(root.split());
+            visit(&mut root, "c");
+        }
+        children.into_iter().for_each(|child| root.merge(child));
+        visit(&mut root, "r");
+        assert_eq!(output.finish().rows, [[Value::Int(rows)]], "{source}");
+    }
+}
