@@ -10,8 +10,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use astracer::baggage::critical_path::{CriticalPath, CriticalPathRow, ExperimentResult, TimeKind};
-use astracer::baggage::{BranchExt as _, Done, Flows, TenantRow, UnmarkedFork, zone};
+use astracer::baggage::critical_path::{
+    CriticalPath, CriticalPathRow, ExperimentResult, TimeKind, open_zone,
+};
+use astracer::baggage::{BranchExt as _, Done, Flows, TenantRow, UnmarkedFork};
 use astracer::{
     AnswerLayer, Call, CallLayer, Handle, Inject, InjectLayer, KeepCalls, KeepCallsLayer, KeepLayer,
     RemoteParentFuture, RemoteParentLayer,
@@ -173,12 +175,11 @@ pub async fn stock(
     incoming: TcpIncoming,
     bank: SocketAddr,
     (handle, baggage): (Handle, Baggage),
-    keeps_connections: bool,
+    options: Connections,
 ) -> Result<(), Failure> {
     let answers = AnswerLayer::new(baggage.flows.clone());
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
-    let idle = keeps_connections.then(Arc::default);
-    let bank = baggage.calls(Some(bank)).layer(Http { address: bank, idle });
+    let bank = baggage.calls(Some(bank)).layer(Http { address: bank, options, idle: Arc::default() });
     let stock = Stock { bank: peer.layer(InjectLayer::global().layer(bank)) };
     let remote = RemoteParentLayer::global();
     let keep = KeepLayer::new(handle, remote.clone());
@@ -258,17 +259,27 @@ async fn ask(mut bank: Calls<Http>, about: &str, id: &str) -> Result<String, Fai
 #[derive(Clone, Debug)]
 struct Http {
     address: SocketAddr,
-    /// Connections that are not in use; `None`: they are not kept.
-    idle: Option<Arc<Mutex<Vec<Connection>>>>,
+    options: Connections,
+    /// Connections that are not in use.
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+/// Options for the stock's connections to the bank.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connections {
+    /// Keeps them, in place of a new one for each request.
+    pub are_kept: bool,
+    /// Calls the time in which they are made `connect` in critical paths.
+    pub names_connect: bool,
 }
 
 type Connection = client::SendRequest<Empty<Bytes>>;
 
 impl Http {
     async fn connect(&self) -> Result<Connection, Failure> {
-        // A part of the span around it that critical paths tell apart.
-        zone!("connect");
-        let kept = self.idle.as_ref().and_then(|idle| idle.lock().ok()?.pop());
+        // A part of the span around it, which a recording does not tell apart.
+        let _zone = self.options.names_connect.then(|| open_zone("connect"));
+        let kept = self.idle.lock().ok().and_then(|mut idle| idle.pop());
         if let Some(mut kept) = kept
             && kept.ready().await.is_ok()
         {
@@ -295,7 +306,9 @@ impl Service<Request<Empty<Bytes>>> for Http {
         Box::pin(async move {
             let mut connection = client.connect().await?;
             let response = connection.send_request(request).await?;
-            if let Some(mut idle) = client.idle.as_ref().and_then(|idle| idle.lock().ok()) {
+            if client.options.are_kept
+                && let Ok(mut idle) = client.idle.lock()
+            {
                 idle.push(connection);
             }
             Ok(response)

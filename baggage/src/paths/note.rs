@@ -525,7 +525,6 @@ impl Note {
             None => self.go_on(of, now()),
         }
         self.settle(of);
-        self.path.settle();
         (self.owns_root, self.is_closed) = (false, true);
         of.0.totals.add(self.base.place, &self.path, self.set.as_deref());
     }

@@ -117,13 +117,17 @@ impl Path {
         self.ways.iter().map(|way| way.whole())
     }
 
-    /// Runs `f` on the longest way, of those that have been given their tail.
-    pub(super) fn with_longest<R>(&self, f: impl FnOnce(&Way) -> R) -> Option<R> {
-        let longest = self.ways.first()?;
-        Some(match longest.before {
-            None => f(&longest.stretch),
-            Some(_) => f(&longest.whole()),
-        })
+    /// Runs `f` on the longest way.
+    pub(super) fn with_longest<R>(&self, f: impl FnOnce(&Way) -> R) -> R {
+        match self.ways.first() {
+            None => f(&self.tail),
+            Some(way) if self.tail.total == 0 && way.before.is_none() => f(&way.stretch),
+            Some(way) => {
+                let mut way = way.whole();
+                way.append(&self.tail);
+                f(&way)
+            }
+        }
     }
 
     /// Gives each way the common tail.

@@ -192,9 +192,9 @@ impl Summary {
 
 impl Note {
     /// The critical path of a request that has ended.
-    pub(crate) fn summary(&mut self, of: &CriticalPath) -> Summary {
+    pub(crate) fn summary(&self, of: &CriticalPath) -> Summary {
         let experiments = self.experiments(of, self.last);
-        let path = self.ways(of);
+        let path = &self.path;
         let (mut total, mut functions, mut kinds) = (0, Vec::new(), [0_u64; TimeKind::ALL.len()]);
         path.with_longest(|way| {
             total = way.total;

@@ -86,7 +86,7 @@ struct Row {
 }
 
 impl Totals {
-    /// Adds a request whose ways are settled.
+    /// Adds a request that has ended.
     pub(super) fn add(&self, root: Place, path: &Path, set: Option<&Set>) {
         let row = self.row(root);
         path.with_longest(|longest| {
@@ -236,7 +236,6 @@ mod tests {
         let (names, totals) = (Names::default(), Totals::default());
         let mut path = Path::default();
         path.tail.add(Part::new(Place::OTHERS, TimeKind::Work), 3);
-        path.settle();
         for number in 0..3_000 {
             totals.add(names.inside(Place::NOWHERE, &number.to_string()), &path, None);
         }

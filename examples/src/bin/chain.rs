@@ -87,7 +87,8 @@ struct Args {
     #[arg(long, value_enum, default_value = "all")]
     peers: Peers,
 
-    /// Multiply the time of a function by this factor, in the critical paths: such as connect=0.
+    /// Multiply the time of a function by this factor in the critical paths, such as connect=0,
+    /// which is the making of connections to the bank.
     #[arg(long, value_name = "FUNCTION=FACTOR", value_parser = experiment)]
     experiment: Option<(String, f64)>,
 
@@ -150,6 +151,8 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let baggage = chain::Baggage { flows, sends: args.peers == Peers::All };
     let counted = baggage.flows.clone();
     let handle = running.handle().ok_or("late keeping needs --tracing astracer or --tracing layer")?.clone();
+    let connections =
+        chain::Connections { are_kept: args.keep_connections, names_connect: args.experiment.is_some() };
     if let Some((function, factor)) = args.experiment {
         handle.critical_path().experiment(&function, zone(function.clone()), factor)?;
     }
@@ -162,7 +165,7 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
             if service == Service::Stock {
                 let incoming = TcpIncoming::bind(listen)?;
                 told(incoming.local_addr()?);
-                return chain::stock(incoming, next()?, (handle, baggage), args.keep_connections).await;
+                return chain::stock(incoming, next()?, (handle, baggage), connections).await;
             }
             let listener = TcpListener::bind(listen).await?;
             told(listener.local_addr()?);
