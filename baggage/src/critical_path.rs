@@ -22,6 +22,17 @@ pub fn here() -> Option<Here> {
     FlowRef::current()?.path_here()
 }
 
+/// The longest ways to here, the longest first; `None` as with [`here`].
+pub fn longest() -> Option<Vec<WayTimes>> {
+    FlowRef::current()?.with_note(|of, note, now| note.fork(of, now).longest(of))
+}
+
+/// The slack of a function on the longest way to here: how much faster it can get before another
+/// way is the longest. `None` as with [`here`].
+pub fn slack(function: &str) -> Option<Slack> {
+    FlowRef::current()?.with_note(|of, note, now| note.fork(of, now).slack(of, function))
+}
+
 /// The current flow stops working, until [`resume`]: what follows is a wait.
 pub fn pause() {
     if let Some(flow) = FlowRef::current() {

@@ -55,6 +55,8 @@ pub struct CriticalPath(Arc<Shared>);
 
 struct Shared {
     is_measured: bool,
+    /// Spans below dropped roots do not exist.
+    has_no_dropped_spans: bool,
     measure: Measure,
     top: usize,
     names: Names,
@@ -105,23 +107,33 @@ impl Default for CriticalPath {
 impl CriticalPath {
     /// Critical paths by this measure.
     pub fn new(measure: Measure) -> Self {
-        CriticalPath::with(measure, TOP, true)
+        CriticalPath::with(measure, TOP, true, false)
     }
 
     /// The same, with this number of longest ways instead of 8; from 1 to 64.
     #[must_use]
     pub fn with_top(self, ways: usize) -> Self {
-        CriticalPath::with(self.0.measure, ways.clamp(1, TOP_MAX), true)
+        CriticalPath::with(self.0.measure, ways.clamp(1, TOP_MAX), true, self.0.has_no_dropped_spans)
+    }
+
+    /// The same, for a service whose dropped requests have no spans below their local roots
+    /// (`DroppedSpans::Disabled` of the SDK): in the rows, the time of such a root that is in no
+    /// zone is `(not recorded)`, and not the root's.
+    #[must_use]
+    pub fn without_dropped_spans(self) -> Self {
+        let Shared { measure, top, .. } = *self.0;
+        CriticalPath::with(measure, top, true, true)
     }
 
     /// Critical paths of a service that measures none: no rows, and no experiments.
     pub fn not_measured() -> Self {
-        CriticalPath::with(Measure::Wall, TOP, false)
+        CriticalPath::with(Measure::Wall, TOP, false, false)
     }
 
-    fn with(measure: Measure, top: usize, is_measured: bool) -> Self {
+    fn with(measure: Measure, top: usize, is_measured: bool, has_no_dropped_spans: bool) -> Self {
         CriticalPath(Arc::new(Shared {
             is_measured,
+            has_no_dropped_spans,
             measure,
             top,
             names: Names::default(),

@@ -18,10 +18,17 @@ pub(crate) fn measured(handle: &Handle) -> CriticalPath {
 /// The path `/critical-paths`: the roots with the most time first, `?rows=10` of them.
 #[cfg(feature = "endpoint")]
 pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
+    use astracer_baggage::UnmarkedFork;
     use astracer_baggage::critical_path::{CriticalPathRow, TimeKind};
     use serde_json::{Value, json};
 
     let paths = handle.observer::<Flows>()?.critical_path()?.clone();
+    let handle = handle.clone();
+    let unmarked = |handle: &Handle| -> Vec<Value> {
+        let forks = handle.observer::<Flows>().map(|flows| flows.stats().unmarked).unwrap_or_default();
+        let place = |fork: &UnmarkedFork| json!({ "name": fork.name, "file": fork.file, "line": fork.line, "count": fork.count });
+        forks.iter().map(place).collect()
+    };
     let millis = |nanos: f64| (nanos / 1e3).round() / 1e3;
     // A name, its part of the row's time, and the time of a request.
     let share = move |row: &CriticalPathRow, name: &str, nanos: u64| {
@@ -68,8 +75,10 @@ pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
     Some(crate::Part::new("critical-paths", "critical paths of all requests", move |parameter| {
         let shown = parameter("rows").map_or(Ok(usize::MAX), |rows| rows.parse());
         let shown = shown.map_err(|_| "rows must be a whole number".to_owned())?;
+        // Spans whose task lacks a `.branch()`: what their tasks do is on no way.
+        let unmarked = unmarked(&handle);
         let rows = paths.rows();
         let drawn: Value = rows.iter().take(shown).map(draw).collect();
-        Ok(format!("{}\n", json!({ "rows": drawn, "rows_all": rows.len() })))
+        Ok(format!("{}\n", json!({ "rows": drawn, "rows_all": rows.len(), "unmarked_forks": unmarked })))
     }))
 }

@@ -202,7 +202,7 @@ impl Inner {
         if span.is_root() {
             let closed = self.at_note(own, |of, note| {
                 note.is_of(key).then(|| {
-                    note.close(of, || nanos(span));
+                    note.close(of, span.is_recorded(), || nanos(span));
                     span.is_recorded().then(|| note.summary(of))
                 })
             });

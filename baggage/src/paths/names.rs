@@ -26,6 +26,7 @@ const NAME_MAX: usize = 128;
 const CACHED: usize = 128;
 
 pub(crate) const OTHERS: &str = "(others)";
+pub(super) const NOT_RECORDED: &str = "(not recorded)";
 
 /// The tree of places of a process.
 #[derive(Debug)]

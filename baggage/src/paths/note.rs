@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::experiments::{EXPERIMENTS_MAX, Set};
-use super::names::Place;
+use super::names::{NOT_RECORDED, Place};
 use super::path::Path;
 use super::pieces::{Piece, Pieces, Spot};
 use super::way::{Part, TimeKind};
@@ -514,7 +514,7 @@ impl Note {
     }
 
     /// The local root ends, or the request does. What happened after its last exit is left out.
-    pub(crate) fn close(&mut self, of: &CriticalPath, now: impl FnOnce() -> u64) {
+    pub(crate) fn close(&mut self, of: &CriticalPath, is_recorded: bool, now: impl FnOnce() -> u64) {
         self.is_daemon = self.is_daemon && of.0.measure == Measure::Productive;
         match self.root_exit.take() {
             Some(exit) => {
@@ -526,7 +526,12 @@ impl Note {
         }
         self.settle(of);
         (self.owns_root, self.is_closed) = (false, true);
-        of.0.totals.add(self.base.place, &self.path, self.set.as_deref());
+        let root = self.base.place;
+        let own = match of.0.has_no_dropped_spans && !is_recorded {
+            true => of.0.names.inside(root, NOT_RECORDED),
+            false => root,
+        };
+        of.0.totals.add((root, own), &self.path, self.set.as_deref());
     }
 }
 

@@ -86,12 +86,12 @@ struct Row {
 }
 
 impl Totals {
-    /// Adds a request that has ended.
-    pub(super) fn add(&self, root: Place, path: &Path, set: Option<&Set>) {
+    /// Adds a request that has ended, with its root, and the place of the root's own time.
+    pub(super) fn add(&self, (root, own): (Place, Place), path: &Path, set: Option<&Set>) {
         let row = self.row(root);
         path.with_longest(|longest| {
             let mut row = lock(&row);
-            row.add(longest);
+            row.add(longest, (root, own));
             if let Some(set) = set {
                 row.add_results(set, longest.total, &path.changed);
             }
@@ -117,11 +117,12 @@ impl Totals {
 }
 
 impl Row {
-    fn add(&mut self, way: &Way) {
+    fn add(&mut self, way: &Way, (root, own): (Place, Place)) {
         self.requests += 1;
         self.total = self.total.saturating_add(way.total);
         self.lengths.add(way.total);
         for &(part, nanos) in &way.parts {
+            let part = if part.place() == root { Part::new(own, part.kind()) } else { part };
             let is_known = self.parts.len() < PARTS_MAX || self.parts.contains_key(&part);
             let part = if is_known { part } else { Part::new(Place::OTHERS, part.kind()) };
             let sum = self.parts.entry(part).or_default();
@@ -237,7 +238,8 @@ mod tests {
         let mut path = Path::default();
         path.tail.add(Part::new(Place::OTHERS, TimeKind::Work), 3);
         for number in 0..3_000 {
-            totals.add(names.inside(Place::NOWHERE, &number.to_string()), &path, None);
+            let root = names.inside(Place::NOWHERE, &number.to_string());
+            totals.add((root, root), &path, None);
         }
         let rows = totals.read(&names);
         assert_eq!(rows.len(), ROWS_MAX + 1);

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, here, wait};
+use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, here, longest, slack, wait};
 use astracer_baggage::{
     Applications, BranchExt as _, Flow, Flows, Fork, JoinStreamExt as _, Losses, Packed, Registry, branch_fn,
     zone,
@@ -28,7 +28,10 @@ pub(crate) struct Service {
 }
 
 fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Service {
-    let paths = CriticalPath::new(measure);
+    service_of(CriticalPath::new(measure), change)
+}
+
+fn service_of(paths: CriticalPath, change: impl FnOnce(Builder) -> Builder) -> Service {
     let flows = Flows::new(Applications::new(&Registry::default()).with_critical_path(&paths));
     let world = world(|builder| change(builder.with_observer(Arc::new(flows.clone()))));
     Service { world: Arc::new(world), paths, flows }
@@ -119,6 +122,48 @@ fn spans_of_one_flow_share_its_time() {
             service.check(63, &[("GET /", "work", 35), ("child", "work", 12), ("load", "work", 16)]);
         }
     }
+}
+
+/// Where dropped spans do not exist, their time is told apart from the root's.
+#[test]
+fn times_that_are_not_recorded() {
+    let service = service_of(CriticalPath::default().without_dropped_spans(), |builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_start(Start::AtOnce);
+        builder.with_dropped_spans(DroppedSpans::Disabled)
+    });
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            service.work(1);
+            info_span!("child").in_scope(|| service.work(2));
+            zone!("load");
+            service.work(4);
+        });
+    });
+    service.check(7, &[("(not recorded)", "work", 3), ("load", "work", 4)]);
+}
+
+/// The ways to a point, and how far they are apart.
+#[test]
+fn ways_and_slack_while_a_request_runs() {
+    assert!(longest().is_none() && slack("fast").is_none());
+    let service = sampling("never", DroppedSpans::default());
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            service.work(1);
+            let slow = branch_fn(|| info_span!("slow").in_scope(|| service.work(10)));
+            let fast = branch_fn(|| info_span!("fast").in_scope(|| service.work(4)));
+            let (slow, fast) = (slow(), fast());
+            slow.join();
+            fast.join();
+            service.work(2);
+            // `fast` begins after `slow`, on the same thread: 1, 10 until it begins, 4, 2. The others
+            // are the way through `slow`, 1, 10, 2, and the request's own, 1, 2.
+            let ways: Vec<u64> = longest().unwrap().iter().map(|way| way.total_ns / 1_000_000).collect();
+            assert_eq!(ways, [17, 13, 3]);
+            let slack = slack("fast").unwrap();
+            assert_eq!((slack.on_path_ns, slack.nanos, slack.is_bound), (4_000_000, 4e6, false));
+        });
+    });
 }
 
 /// A kept root has its critical path as an event, whose total is the root's duration.

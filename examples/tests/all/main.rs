@@ -192,6 +192,24 @@ fn tenants_are_counted_in_each_service_of_the_chain() {
         assert_eq!(calls(&summary(&text, "shop")), of("GET /orders/{id}"), "{options:?}");
         assert_eq!(calls(&summary(&text, "stock")), of("stock.Stock/Reserve"), "{options:?}");
         assert_eq!(calls(&summary(&text, "bank")), both(["GET /limits/{id}", "GET /payments/{id}"]));
+        // Their critical paths are those of all requests, and as long as these.
+        for (service, root, requests) in [
+            ("shop", "GET /orders/{id}", 14),
+            ("stock", "stock.Stock/Reserve", 14),
+            ("bank", "GET /limits/{id}", 14),
+        ] {
+            let summary = summary(&text, service);
+            let rows = summary["critical_paths"].as_array().expect("a list");
+            let row = rows.iter().find(|row| row["root"] == root).expect("a row");
+            assert_eq!(row["requests"], requests, "{options:?} {service}");
+            let functions = row["functions_ns"].as_object().expect("functions");
+            let sum: u64 = functions.values().map(|nanos| nanos.as_u64().expect("a number")).sum();
+            assert_eq!(row["total_ns"], sum, "{options:?} {service}");
+            // The shop's requests wait for the stock, and for the bank behind it.
+            let is_behind =
+                functions.contains_key("GET /payments/{id}") || functions.contains_key("GET /limits/{id}");
+            assert!(is_behind, "{options:?} {service}: {row}");
+        }
         // The shop fails at orders 3 and 10, the bank declines orders 5 and 10.
         let errors = ["shop", "stock", "bank"].map(|service| {
             let rows = summary(&text, service)["tenants"].as_array().expect("a list").clone();

@@ -140,7 +140,9 @@ async function drawParts() {
     const answer = await (await fetch(`/${encodeURIComponent(part.path)}?rows=${ROWS}`)).json();
     part.table ??= document.body.appendChild(document.createElement("table"));
     const made = document.createElement("table");
-    made.createCaption().textContent = part.title;
+    const unmarked = (answer.unmarked_forks ?? []).map((of) => `${of.name} (${of.file}:${of.line}, ${whole(of.count)} times)`);
+    const lacks = unmarked.length > 0 ? `; without .branch(): ${unmarked.join(", ")}` : "";
+    made.createCaption().textContent = part.title + lacks;
     if (answer.rows.length > 0) {
       const head = made.createTHead().insertRow();
       for (const name of Object.keys(answer.rows[0])) {
