@@ -240,11 +240,13 @@ fn by_place(events: &Points, clock: &HostClock, index: u32) -> Option<usize> {
         let corrected = |piece: usize, point: u32| {
             shown(point) - i128::from(clock.ahead_on(piece, events.rows[point as usize].time))
         };
-        let fits = |piece: usize| {
-            (corrected(at - 1, before)..=corrected(at, after)).contains(&corrected(piece, index))
+        // Both pieces have errors, so that the time may lie a little outside.
+        let outside = |piece: usize| {
+            let time = corrected(piece, index);
+            (corrected(at - 1, before) - time).max(time - corrected(at, after)).max(0)
         };
         let is_between = before < index && index < after;
-        if index >= after || is_between && fits(at) && !fits(at - 1) {
+        if index >= after || is_between && outside(at) < outside(at - 1) {
             piece = at;
         }
     }

@@ -10,7 +10,8 @@ use astracer_model::text::is_shown;
 /// such characters, apart from line ends and tabs between tokens, so the JSON means the same.
 pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
     let is_safe = |char: char| matches!(char, '\n' | '\t') || is_shown(char);
-    if text.chars().all(is_safe) {
+    let is_plain = text.bytes().all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~'));
+    if is_plain || text.chars().all(is_safe) {
         return text.into();
     }
     let mut safe = String::with_capacity(text.len() + 16);

@@ -73,7 +73,9 @@ fn to_stderr(text: &str, end: &str) {
 
 /// True if a text contains no control or invisible characters except line ends.
 pub(crate) fn is_safe(text: &str) -> bool {
-    text.chars().all(|char| char == '\n' || is_shown(char))
+    // Most text is ASCII, of which only letters, digits and signs are shown.
+    let is_plain = text.bytes().all(|byte| matches!(byte, b'\n' | b' '..=b'~'));
+    is_plain || text.chars().all(|char| char == '\n' || is_shown(char))
 }
 
 /// Escapes all lines but keeps the line ends, which are ours.

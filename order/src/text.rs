@@ -1,5 +1,6 @@
 //! Events as text: times, names, and one line for each.
 
+use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_model::event::EventKind;
@@ -67,6 +68,31 @@ impl Stamps {
     }
 }
 
+/// Writes times of a log, most of which have the second of the one before.
+#[derive(Debug, Default)]
+pub struct LastStamp {
+    second: Option<u64>,
+    /// Up to the second, and what was last behind it.
+    text: String,
+}
+
+impl LastStamp {
+    /// As [`Stamps::show`] writes a time.
+    pub fn show(&mut self, stamps: Stamps, time: u64) -> &str {
+        const SECOND: u64 = 1_000_000_000;
+        const PREFIX: usize = "2018-05-09T15:43:59".len();
+        if self.second != Some(time / SECOND) {
+            self.second = Some(time / SECOND);
+            self.text = stamps.show(time);
+        }
+        self.text.truncate(PREFIX);
+        let part = time % SECOND / 10u64.pow(9 - stamps.digits as u32);
+        // Writing to a string does not fail.
+        let _ = write!(self.text, ".{part:0digits$}Z", digits = stamps.digits);
+        &self.text
+    }
+}
+
 /// The kind of an event and its details in one line: the log record, the bytes and the connection,
 /// the other thread, or the span.
 pub fn describe(order: &Order, row: &Point) -> String {
@@ -112,5 +138,30 @@ pub fn place(order: &Order, row: &Point) -> String {
     match order.events.files().get(row.log_file as usize) {
         Some(file) => format!("{file}:{}", row.log_line),
         None => order.events.place(row),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_after_another_is_written_as_alone() {
+        let mut last = LastStamp::default();
+        let begin = 1_525_880_639_247_000_000;
+        for (stamps, time) in [
+            (Stamps { digits: 3 }, begin),
+            (Stamps { digits: 3 }, begin + 1_000_000),
+            (Stamps { digits: 9 }, begin + 5),
+            (Stamps { digits: 3 }, begin),
+            (Stamps { digits: 6 }, begin + 1_000_000_000),
+            (Stamps { digits: 6 }, 0),
+            // Years of five digits do not occur: this is the last time.
+            (Stamps { digits: 9 }, u64::MAX),
+            (Stamps { digits: 9 }, u64::MAX - 1),
+        ] {
+            assert_eq!(last.show(stamps, time), stamps.show(time));
+        }
+        assert_eq!(last.show(Stamps { digits: 3 }, begin), "2018-05-09T15:43:59.247Z");
     }
 }

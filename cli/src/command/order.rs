@@ -33,6 +33,7 @@ mod estimated;
 mod falcon;
 mod inside;
 mod line;
+mod members;
 mod merged;
 mod next;
 mod report;

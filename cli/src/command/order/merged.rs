@@ -11,7 +11,7 @@ use astracer_model::value::Value;
 use astracer_order::Order;
 use astracer_order::links::Links;
 use astracer_order::select::Selection;
-use astracer_order::text::{Stamps, time};
+use astracer_order::text::{LastStamp, Stamps, time};
 use astracer_order::vectors::{Clocks, Lines};
 use astracer_recording::recording::{each_id, write_value};
 use clap::{Args as ClapArgs, ValueEnum};
@@ -19,6 +19,7 @@ use regex::Regex;
 use serde_json::json;
 
 use super::BUFFER_BYTES;
+use super::members::{Known, json_text};
 use crate::failure::Failure;
 use crate::json_text::json_escaped;
 use crate::output::{escaped, lines_escaped};
@@ -187,9 +188,15 @@ pub(super) fn body(log: &LogRecord<'_>) -> String {
         text.push_str(&log.logger);
         text.push_str(": ");
     }
-    let mut message = String::new();
-    write_value(&mut message, &log.body);
-    let (first, further) = message.split_once('\n').unwrap_or((&message, ""));
+    let mut written = String::new();
+    let message = match log.body.as_str() {
+        Some(message) => message,
+        None => {
+            write_value(&mut written, &log.body);
+            &written
+        }
+    };
+    let (first, further) = message.split_once('\n').unwrap_or((message, ""));
     text.push_str(first.trim_end());
     let is_lines = |key: &str| key.starts_with("log.lines_");
     for attribute in log.attributes.iter().filter(|attribute| !is_lines(&attribute.key)) {
@@ -218,39 +225,6 @@ pub(super) fn body(log: &LogRecord<'_>) -> String {
     text
 }
 
-/// The members of a record's JSON, behind those that [`Printer`] writes.
-pub(super) fn members(log: &LogRecord<'_>, file: &str, line: u64) -> String {
-    let mut message = String::new();
-    write_value(&mut message, &log.body);
-    let mut object = json!({ "message": message, "file": file, "line": line });
-    let text = |value: &str| (!value.is_empty()).then(|| json!(value));
-    let parts = [
-        ("logger", text(&log.logger)),
-        ("thread", text(&log.thread)),
-        ("trace_id", (log.trace_id != TraceId::ZERO).then(|| json!(log.trace_id.to_string()))),
-        ("span_id", (log.span_id.0 != 0).then(|| json!(log.span_id.to_string()))),
-    ];
-    for (key, value) in parts {
-        if let Some(value) = value {
-            object[key] = value;
-        }
-    }
-    for attribute in &log.attributes {
-        object["attributes"][&*attribute.key] = match &attribute.value {
-            Value::Int(number) => json!(number),
-            Value::Double(number) => json!(number),
-            Value::Bool(value) => json!(value),
-            Value::Empty => json!(null),
-            value => {
-                let mut text = String::new();
-                write_value(&mut text, value);
-                json!(text)
-            }
-        };
-    }
-    object.to_string().trim_start_matches('{').to_owned()
-}
-
 /// Prints records.
 pub(super) struct Printer<W: Write> {
     out: W,
@@ -258,6 +232,7 @@ pub(super) struct Printer<W: Write> {
     has_colours: bool,
     /// Digits of times so far: a finer time adds some to all that follow.
     stamps: Stamps,
+    last: LastStamp,
 }
 
 impl Printer<BufWriter<std::fs::File>> {
@@ -265,7 +240,13 @@ impl Printer<BufWriter<std::fs::File>> {
         let out = BufWriter::with_capacity(BUFFER_BYTES, stdout::open()?);
         // https://no-color.org
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Ok(Self { out, form, has_colours: !refused && console::colors_enabled(), stamps })
+        Ok(Self {
+            out,
+            form,
+            has_colours: !refused && console::colors_enabled(),
+            stamps,
+            last: LastStamp::default(),
+        })
     }
 }
 
@@ -274,21 +255,18 @@ impl<W: Write> Printer<W> {
     pub(super) fn line(&mut self, mark: char, line: &Line<'_>) -> io::Result<()> {
         let Line { time, host, process, severity, body } = *line;
         self.stamps = self.stamps.finer(time.unwrap_or(0));
-        let stamp = time.map(|time| self.stamps.show(time));
+        let stamp = time.map(|time| self.last.show(self.stamps, time));
         if self.form == Form::Jsonl {
             let order = match mark {
                 '~' => "concurrent",
                 '?' => "unknown",
                 _ => "after",
             };
-            let known = json!({
-                "time": stamp, "host": host, "process": process, "severity": severity.word(), "order": order,
-            });
-            let known = known.to_string();
+            let known = json_text(&Known { host, order, process, severity: severity.word(), time: stamp });
             let known = known.trim_end_matches('}');
             return writeln!(self.out, "{}", json_escaped(&format!("{known},{body}")));
         }
-        let stamp = stamp.as_deref().unwrap_or("-");
+        let stamp = stamp.unwrap_or("-");
         let (host, process, body) = (escaped(host), escaped(process), lines_escaped(body));
         let word = severity.word().to_ascii_uppercase();
         let gap = if word.is_empty() { "" } else { " " };

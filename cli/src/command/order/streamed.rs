@@ -24,6 +24,7 @@ use astracer_recording::stem::stem;
 use astracer_tuner::Stop;
 
 use super::estimated::Estimated;
+use super::members;
 use super::merged::{self, Form, Line, Printer};
 use super::{Aim, Order, report};
 use crate::failure::Failure;
@@ -208,7 +209,7 @@ fn item(
         BuildHasherDefault::<DefaultHasher>::default().hash_one((host, process, &*own.process, &*log.thread));
     let body = match form {
         Form::Text => merged::body(log),
-        Form::Jsonl => merged::members(log, file, record.place.line),
+        Form::Jsonl => members::members(log, file, record.place.line),
     };
     let severity = log.severity;
     let item = Item { time, host: host.into(), process: process.into(), severity, body: body.into() };
