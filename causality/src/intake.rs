@@ -213,6 +213,7 @@ impl<'i> Intake<'i> {
         let known = Known::new(&events);
         placing::place(&mut events, &mut threads, &recording, &known);
         sort(&mut events, &origins);
+        coarse_times(&mut events, &origins);
         translated::join(&mut events, &mut joins);
         let ties = spans::tie(&mut events, &mut joins);
         Collected { recording, events, skipped, left_out, joins, steps, ties, stretches }
@@ -431,6 +432,20 @@ fn sets_of(files: &[Arc<str>]) -> Vec<String> {
         }
     }
     names
+}
+
+/// Widens the events of files whose times all are whole milliseconds, as those of Falcon's tracers
+/// may be: they are cut.
+fn coarse_times(events: &mut Points, origins: &[Origin]) {
+    const MILLISECOND: u64 = 1_000_000;
+    let is_unordered = |row: &Point| origins.get(row.file as usize).is_some_and(|origin| !origin.is_ordered);
+    let mut is_coarse = vec![true; events.files.len()];
+    for row in events.rows.iter().filter(|row| is_unordered(row)) {
+        is_coarse[row.file as usize] &= row.time.is_multiple_of(MILLISECOND);
+    }
+    for row in events.rows.iter_mut().filter(|row| is_unordered(row) && is_coarse[row.file as usize]) {
+        row.resolution = row.resolution.max(MILLISECOND);
+    }
 }
 
 /// Numbers the points in an order that does not depend on the files'.

@@ -56,6 +56,11 @@ pub(crate) fn describe(clock: &mut HostClock, mut bounds: Vec<Bound>) {
         let begin = bounds.len() - rest.len();
         if let Some(before) = pieces.last_mut() {
             join(before, &mut piece, &bounds[..=begin]);
+            let step = i128::from(piece.ahead) - i128::from(before.ahead_at(before.until));
+            // A step within the errors may be wrong stamps.
+            if step.unsigned_abs() <= u128::from(before.within) + u128::from(piece.within) {
+                return;
+            }
         }
         pieces.push(piece);
         rest = &rest[len..];
@@ -64,7 +69,9 @@ pub(crate) fn describe(clock: &mut HostClock, mut bounds: Vec<Bound>) {
     clock.ahead = first.ahead;
     clock.within = pieces.iter().map(|piece| piece.within).max();
     clock.evidence = ClockEvidence::BothWays;
-    clock.pieces = pieces;
+    if pieces.len() > 1 || first.drift_ppb != 0 {
+        clock.pieces = pieces;
+    }
 }
 
 /// The largest error of a clock's one offset if it may drift, in nanoseconds, between its first and
@@ -329,6 +336,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// One offset that fits is no piece, and a step within the errors is not claimed.
+    #[test]
+    fn what_one_offset_or_an_error_explains_is_no_piece() {
+        let (bounds, _) = messages(3, |_| 5_000_000);
+        let mut found = clock();
+        describe(&mut found, bounds);
+        assert_eq!((found.pieces.len(), found.evidence), (0, ClockEvidence::BothWays));
+        assert!(found.within.is_some_and(|within| found.ahead.abs_diff(5_000_000) <= within), "{found:?}");
+        let (mut bounds, _) = messages(3, |_| 0);
+        // By hand: from -0.05 to 1.05 ms in the first half, and from -1.05 to -0.21 in the second.
+        for (at, bound) in bounds.iter_mut().enumerate() {
+            bound.ahead += match (at < 300, bound.is_upper) {
+                (true, true) => 1_000_000,
+                (true, false) => 0,
+                (false, true) => -260_000,
+                (false, false) => -1_000_000,
+            };
+        }
+        let mut found = clock();
+        describe(&mut found, bounds);
+        assert_eq!(found.evidence, ClockEvidence::Unsteady, "{found:?}");
     }
 
     /// Two wrong stamps are not a clock that was set.
