@@ -93,7 +93,7 @@ impl Note {
             return false;
         }
         let kind = if callee.is_some() { TimeKind::Network } else { TimeKind::Opaque };
-        self.take_waits(of, since, length.min(waited), kind);
+        self.take_waits(of, since, length, kind);
         if let Some(callee) = callee {
             self.add_callee(of, callee, waited);
         }

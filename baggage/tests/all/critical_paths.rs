@@ -1,7 +1,7 @@
 //! Critical paths of each construct that forks and joins, on a clock that is moved by hand. The
 //! ways were worked out by hand.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, here, longest, slack, wait};
 use astracer_baggage::{
-    Applications, BranchExt as _, Flow, Flows, Fork, JoinStreamExt as _, Losses, Packed, Registry, branch_fn,
-    zone,
+    Applications, BranchExt as _, Flows, Fork, JoinStreamExt as _, Packed, Registry, branch_fn, zone,
 };
 use astracer_sdk::{Builder, DroppedSpans, Start};
 use astracer_testing::{World, world};
@@ -27,7 +26,7 @@ pub(crate) struct Service {
     pub(crate) flows: Flows,
 }
 
-fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Service {
+pub(crate) fn service_with(measure: Measure, change: impl FnOnce(Builder) -> Builder) -> Service {
     service_of(CriticalPath::new(measure), change)
 }
 
@@ -81,7 +80,7 @@ impl Service {
         move || std::mem::forget(set_default(&dispatch))
     }
 
-    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.on_thread_start(self.stay()).build().unwrap();
         self.world.inside(|| runtime.block_on(async { work.instrument(info_span!("request")).await }))
@@ -305,6 +304,30 @@ fn join_macro() {
     assert_eq!(experiments[0].changed_ns, 38_000_000.0);
 }
 
+/// Waits of a task that polls a branch are for that branch, whichever task runs meanwhile.
+#[test]
+fn join_macro_with_waits() {
+    let service = sampling("never", DroppedSpans::default());
+    let own = service.clone();
+    own.paths.experiment("faster", astracer_baggage::critical_path::zone("long"), 0.0).unwrap();
+    service.block_on(async {
+        own.work(1);
+        let long = async {
+            for _ in 0..3 {
+                own.work(2);
+                let other = own.clone();
+                tokio::spawn(async move { other.work(5) });
+                tokio::task::yield_now().await;
+            }
+        };
+        let (long,) = tokio::join!(long.instrument(info_span!("long")).branch());
+        long.join();
+        own.work(1);
+    });
+    service.check(23, &[("request", "work", 2), ("long", "work", 6), ("long", "wait", 15)]);
+    assert_eq!(service.row().experiments[0].changed_ns, 2_000_000.0);
+}
+
 /// The branch that loses is dropped, and on no way.
 #[test]
 fn select_macro() {
@@ -495,121 +518,6 @@ fn channels() {
     assert_eq!(times("job"), [("job work".to_owned(), 4)]);
     let expected = [("request work", 9), ("job work", 4), ("request spawn", 2)];
     assert_eq!(times("request"), expected.map(|(name, units)| (name.to_owned(), units)));
-}
-
-/// A call to another process, which calls back into the first one's flows here.
-#[test]
-fn calls() {
-    let (client, server) =
-        (sampling("never", DroppedSpans::default()), sampling("always", DroppedSpans::default()));
-    let both = |units| [&client, &server].iter().for_each(|service| service.work(units));
-    // Clocks of two hosts have nothing in common.
-    server.work(1_000_000);
-    client.world.inside(|| {
-        info_span!("request").in_scope(|| {
-            both(1);
-            let span = info_span!("call");
-            let (call, headers) = span.in_scope(|| {
-                both(2);
-                let call = Flow::branch().unwrap();
-                let mut headers = HashMap::new();
-                call.inject(&mut headers);
-                headers.insert("astracer-return".to_owned(), call.asked().to_string());
-                (call, headers)
-            });
-            both(4);
-            let answer = server.world.inside(|| {
-                let flow = Flow::extract(&server.flows, &headers).unwrap();
-                flow.run(|| {
-                    info_span!("serve").in_scope(|| {
-                        both(8);
-                        info_span!("load").in_scope(|| both(16));
-                        assert_eq!(here().unwrap().nanos, 24_000_000);
-                        assert_eq!(here().unwrap().before_ns, 3_000_000);
-                    });
-                    // After the local root: for the caller that is the network's.
-                    both(16);
-                });
-                flow.answer(2_048)
-            });
-            both(16);
-            span.in_scope(|| call.merge_answer(&answer));
-            drop(span);
-            both(64);
-        });
-    });
-    server.check(24, &[("serve", "work", 8), ("load", "work", 16)]);
-    // The network took 4 and 32.
-    let expected = [
-        ("request", "work", 65),
-        ("call", "work", 2),
-        ("serve", "work", 8),
-        ("load", "work", 16),
-        ("call", "network", 36),
-    ];
-    client.check(127, &expected);
-    let flows = [&client.flows, &server.flows].map(|flows| flows.stats().losses);
-    assert_eq!(flows, [Losses::default(); 2]);
-}
-
-/// The client's own work in a call stays its own. The callee took a part of its last wait.
-#[test]
-fn a_client_that_connects_first() {
-    let (client, server) =
-        (sampling("never", DroppedSpans::default()), sampling("never", DroppedSpans::default()));
-    let headers = HashMap::from([("astracer-return".to_owned(), "2048".to_owned())]);
-    let answer = server.world.inside(|| {
-        let flow = Flow::extract(&server.flows, &headers).unwrap();
-        flow.run(|| info_span!("serve").in_scope(|| server.work(24)));
-        flow.answer(2_048)
-    });
-    let own = client.clone();
-    let others_work = |units: u64| {
-        let own = own.clone();
-        tokio::spawn(async move { own.work(units) });
-        tokio::task::yield_now()
-    };
-    client.block_on(async {
-        own.work(1);
-        let call = Flow::branch().unwrap();
-        {
-            zone!("connect");
-            own.work(2);
-            others_work(4).await;
-        }
-        others_work(30).await;
-        call.merge_answer(&answer);
-        own.work(8);
-    });
-    let expected = [
-        ("request", "work", 9),
-        ("connect", "work", 2),
-        ("connect", "network", 4),
-        ("serve", "work", 24),
-        ("request", "network", 6),
-    ];
-    client.check(45, &expected);
-}
-
-/// A peer that says nothing, and one whose answer is broken.
-#[test]
-fn opaque_calls() {
-    for measure in [Measure::Wall, Measure::Productive] {
-        let service = service_with(measure, |builder| builder);
-        service.world.inside(|| {
-            info_span!("request").in_scope(|| {
-                service.work(1);
-                let call = Flow::branch().unwrap();
-                service.work(2);
-                call.end_opaque("payments");
-                let call = Flow::branch().unwrap();
-                service.work(4);
-                call.merge_answer("");
-                service.work(8);
-            });
-        });
-        service.check(15, &[("request", "work", 9), ("request", "opaque", 6)]);
-    }
 }
 
 /// A branch that nobody joins does not count, nor does what a daemon does.

@@ -21,6 +21,7 @@ mod hostile;
 mod messages;
 mod model;
 mod path_bounds;
+mod path_calls;
 mod path_programs;
 mod programs;
 mod service;
