@@ -267,7 +267,8 @@ fn unsteady(events: &Points, edges: &[Edge], clocks: &mut [HostClock]) {
     let messages: Vec<&Edge> = edges.iter().filter(is_message).collect();
     let mut times = aligned(events, clocks);
     let mut counts = vec![0usize; clocks.len()];
-    for _ in 0..clocks.len() {
+    let unsteady = clocks.iter().filter(|clock| is_unsteady(clock)).count();
+    for _ in 0..unsteady {
         // The host with the most messages from and to those whose clocks are known.
         counts.fill(0);
         for edge in &messages {

@@ -439,6 +439,9 @@ fn sets_of(files: &[Arc<str>]) -> Vec<String> {
 fn coarse_times(events: &mut Points, origins: &[Origin]) {
     const MILLISECOND: u64 = 1_000_000;
     let is_unordered = |row: &Point| origins.get(row.file as usize).is_some_and(|origin| !origin.is_ordered);
+    if origins.iter().all(|origin| origin.is_ordered) {
+        return;
+    }
     let mut is_coarse = vec![true; events.files.len()];
     for row in events.rows.iter().filter(|row| is_unordered(row)) {
         is_coarse[row.file as usize] &= row.time.is_multiple_of(MILLISECOND);
