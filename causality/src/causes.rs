@@ -334,16 +334,17 @@ fn bounds_of(
         };
         Some((host(other), pieces::Bound { order, time: row.time, ahead, is_upper, point }))
     };
-    let mut all: Vec<(usize, pieces::Bound)> = messages.iter().filter_map(bound).collect();
-    // The lines of one file are in order, whichever of both clocks was set.
     let file = |point: u32| events.rows[point as usize].file;
-    let is_one_file = all.windows(2).all(|pair| file(pair[0].1.point) == file(pair[1].1.point));
-    let first = all.first().map(|(_, bound)| file(bound.point) as usize);
-    if is_one_file && first.is_some_and(|file| events.is_ordered.get(file) == Some(&true)) {
-        all.iter_mut().for_each(|(_, bound)| bound.order = bound.point.into());
-    }
     let of = |is_own: &dyn Fn(usize) -> bool| -> Vec<pieces::Bound> {
-        all.iter().filter(|&&(other, _)| is_own(other)).map(|&(_, bound)| bound).collect()
+        let all = messages.iter().filter_map(bound);
+        let mut own: Vec<_> = all.filter(|&(other, _)| is_own(other)).map(|(_, bound)| bound).collect();
+        // The lines of one file are in order, whichever of both clocks was set.
+        let is_one_file = own.windows(2).all(|pair| file(pair[0].point) == file(pair[1].point));
+        let first = own.first().map(|bound| file(bound.point) as usize);
+        if is_one_file && first.is_some_and(|file| events.is_ordered.get(file) == Some(&true)) {
+            own.iter_mut().for_each(|bound| bound.order = bound.point.into());
+        }
+        own
     };
     let direct = of(&|other| other == reference);
     if pieces::are_enough(&direct) { direct } else { of(&|_| true) }

@@ -5,6 +5,8 @@
 //! set, and another line begins. Each line is made as long as possible, which gives the fewest. The
 //! lines that fit are a convex polygon of offset and drift, and each bound cuts it.
 
+use std::borrow::Cow;
+
 use crate::clocks::{ClockEvidence, HostClock, Piece};
 
 /// The largest drift that a clock may have, in ns per ns. Crystals drift by up to 100 ppm, and NTP
@@ -81,7 +83,9 @@ pub(crate) fn drifting(clock: &HostClock, bounds: &[Bound]) -> Option<u64> {
     let last = bounds.iter().max_by_key(|bound| bound.time)?;
     let mut fits = all_lines();
     for bound in bounds {
-        fits = cut(&fits, first.since(bound), first.rise(bound), bound.is_upper);
+        if let Cow::Owned(cut) = cut(&fits, first.since(bound), first.rise(bound), bound.is_upper) {
+            fits = cut;
+        }
     }
     let own = (i128::from(clock.ahead) - i128::from(first.ahead)) as f64;
     let length = first.since(last);
@@ -164,7 +168,9 @@ fn line(bounds: &[Bound]) -> Option<(Piece, usize)> {
         if cut.is_empty() {
             break;
         }
-        fits = cut;
+        if let Cow::Owned(cut) = cut {
+            fits = cut;
+        }
         len += 1;
         counts[usize::from(bound.is_upper)] += 1;
         match bound.is_upper {
@@ -219,9 +225,13 @@ impl Bound {
 }
 
 /// The part of a convex polygon whose lines are at most, or at least, `ahead` at a time.
-fn cut(fits: &[Corner], at: f64, ahead: f64, is_upper: bool) -> Vec<Corner> {
+fn cut(fits: &[Corner], at: f64, ahead: f64, is_upper: bool) -> Cow<'_, [Corner]> {
     let sign = if is_upper { 1.0 } else { -1.0 };
     let excess = |&(offset, drift): &Corner| sign * (offset + drift * at - ahead);
+    // Most bounds cut nothing.
+    if fits.iter().all(|corner| excess(corner) <= 0.0) {
+        return Cow::Borrowed(fits);
+    }
     let mut left = Vec::with_capacity(fits.len() + 1);
     for (index, corner) in fits.iter().enumerate() {
         let next = &fits[(index + 1) % fits.len()];
@@ -234,7 +244,7 @@ fn cut(fits: &[Corner], at: f64, ahead: f64, is_upper: bool) -> Vec<Corner> {
             left.push((corner.0 + (next.0 - corner.0) * part, corner.1 + (next.1 - corner.1) * part));
         }
     }
-    left
+    Cow::Owned(left)
 }
 
 impl Piece {
