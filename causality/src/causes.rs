@@ -109,7 +109,7 @@ impl Causes {
         compared.map(named).collect()
     }
 
-    /// Visits all points along the edges, each with the bag of all that happened before it. Returns
+    /// Visits all points along the causes, each with the bag of all that happened before it. Returns
     /// the number of cycles, each of which is opened at its earliest point; `None` if the pulse
     /// stopped the work.
     pub fn walk(&self, flow: &mut impl Flow<u32>, pulse: &mut Pulse<'_>) -> Option<u64> {
@@ -121,7 +121,8 @@ impl Causes {
         for junction in &self.junctions {
             graph.node(junction.start, junction.time);
         }
-        self.edges.iter().for_each(|edge| graph.edge(edge.before, edge.after, edge.kind));
+        let causes = self.edges.iter().filter(|edge| edge.kind.is_cause());
+        causes.for_each(|edge| graph.edge(edge.before, edge.after, edge.kind));
         graph.walk(flow, pulse)
     }
 }

@@ -202,16 +202,11 @@ impl Plan {
             }
         }
         let log = |number: usize| (format!("l{number}"), false);
-        let process = |at: usize| self.spans[at].host;
+        // Lines of a log without threads are in an order, but no causes of each other.
         for (number, &(at, time)) in self.logs.iter().enumerate() {
             add(start(at), log(number));
             if time <= self.spans[at].end {
                 add(log(number), end(at));
-            }
-            for (other, &(of, earlier)) in self.logs.iter().enumerate() {
-                if process(of) == process(at) && earlier < time {
-                    add(log(other), log(number));
-                }
             }
         }
         // Calls of one host are of one thread.

@@ -202,15 +202,13 @@ fn is_true(folder: &Folder, web_text: &str, cli_text: &str) -> bool {
             for (found, expected) in offsets.iter().zip(expected) {
                 assert!((found - expected * 1_000).abs() <= within, "{from} {by}: {}", report["clocks"]);
             }
-            // Where a clock was set, the errors of both lines meet.
+            // Where a clock was set, the errors of both lines meet, and the few calls between two
+            // messages may be on either side.
             let most = if from == 0 { 0 } else { 2 * within };
-            let moved = report["moved"]["largest_ns"].as_i64();
-            assert!(
-                moved.is_some_and(|moved| moved <= most),
-                "{from} {by}: {} {}",
-                report["moved"],
-                report["clocks"]
-            );
+            let moved = &report["moved"];
+            let is_small = moved["largest_ns"].as_i64().is_some_and(|moved| moved <= most);
+            let are_few = from > 0 && moved["events"].as_u64().is_some_and(|events| events <= 3);
+            assert!(is_small || are_few, "{from} {by}: {} {}", report["moved"], report["clocks"]);
             let counts = &report["constraints"];
             assert_eq!((&counts["CA"], &counts["SR"]), (&4.into(), &24.into()), "{report}");
         }

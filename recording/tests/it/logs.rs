@@ -124,7 +124,7 @@ fn files_of_logs_are_skipped_unless_asked_for() {
     let recording = read(&[("log.csv", LOGS), ("trace.csv", SPANS)], Keep::default());
     assert_eq!(recording.logs().len(), 0);
     assert!(recording.traces().all(|trace| trace.logs().len() == 0));
-    assert_eq!(recording.skipped().0[0].reason, "a table without span columns");
+    assert_eq!(recording.skipped().0[0].reason, "a log, not traces; order, compare and query --logs read it");
 }
 
 #[test]

@@ -253,6 +253,7 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "formats/src/moments/logs/time.rs",
         "times_are_read_as_loggers_write_them",
     ),
+    ("A file that shrinks while it is read", "recording/src/source/whole.rs", "an_early_end_is_an_error"),
     (
         "(`bad_record`) with its line",
         "formats/tests/it/log_lines.rs",
