@@ -109,9 +109,9 @@ impl Causes {
         compared.map(named).collect()
     }
 
-    /// Visits all points along the causes, each with the bag of all that happened before it. Returns
-    /// the number of cycles, each of which is opened at its earliest point; `None` if the pulse
-    /// stopped the work.
+    /// Visits all points along the causes, each with the bag of all that happened before it.
+    /// Returns the number of cycles, each of which is opened at its earliest point; `None` if the
+    /// pulse stopped the work.
     pub fn walk(&self, flow: &mut impl Flow<u32>, pulse: &mut Pulse<'_>) -> Option<u64> {
         let mut graph = Graph::default();
         for (at, &time) in (0u32..).zip(&self.aligned_times) {
