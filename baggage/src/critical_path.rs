@@ -1,9 +1,9 @@
 //! The critical path of each request, known while it runs: the longest way through it.
 //!
-//! [`Applications::with_critical_path`](crate::Applications::with_critical_path) lets flows measure
-//! it, whatever the sampler keeps. [`CriticalPath::rows`] has the totals; [`here`] is the longest
-//! way to a point of the current request. [`CriticalPath::experiment`] computes what a faster
-//! function would gain.
+//! [`Applications::with_critical_path`](crate::Applications::with_critical_path) lets flows
+//! measure it, whatever the sampler keeps. [`CriticalPath::rows`] has the totals; [`here`] is
+//! the longest way to a point of the current request. [`CriticalPath::experiment`] computes
+//! what a faster function would gain.
 //!
 //! It is CPath of Brown, "A General Baggage Model for End-to-End Tracing and Its Application on
 //! Critical Path Analysis" (2016): the length at a point is the largest one of the points directly

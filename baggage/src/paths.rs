@@ -1,9 +1,9 @@
 //! The longest way through each request, known while it runs: CPath of Brown, "A General Baggage
 //! Model for End-to-End Tracing and Its Application on Critical Path Analysis" (2016).
 //!
-//! At each point of a request, the length of the longest way there is the largest one of the points
-//! directly before it plus the time since: `d_u = max(d_v + l)`. A flow carries its longest ways in
-//! a [`Note`]. A fork copies it, a join takes the longer ways of both.
+//! At each point of a request, the length of the longest way there is the largest one of the
+//! points directly before it plus the time since: `d_u = max(d_v + l)`. A flow carries its
+//! longest ways in a [`Note`]. A fork copies it, a join takes the longer ways of both.
 
 mod experiments;
 mod messages;
@@ -34,7 +34,7 @@ use self::totals::Totals;
 /// The times that make up the length of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Measure {
-    /// All time: work, waits that are no joins, and what lies between flows. The length of the
+    /// All time: work, waits other than joins, and what lies between flows. The length of the
     /// longest way is the time since the local root began, to the nanosecond.
     #[default]
     Wall,

@@ -254,8 +254,8 @@ fn by_place(events: &Points, clock: &HostClock, index: u32) -> Option<usize> {
     Some(piece)
 }
 
-/// Describes clocks whose messages contradict one offset, each by those that are described already,
-/// and how far others are off if they drift.
+/// Describes clocks whose messages contradict one offset, each by those that are described
+/// already, and how far others are off if they drift.
 fn unsteady(events: &Points, edges: &[Edge], clocks: &mut [HostClock]) {
     let is_unsteady = |clock: &HostClock| clock.evidence == ClockEvidence::Unsteady;
     let host = |event: u32| events.process(&events.rows[event as usize]).host as usize;

@@ -208,7 +208,7 @@ impl<'i> Intake<'i> {
         events.rows.retain(|row| row.channel != UNREAD);
         let unread = (unread - events.rows.len()) as u64;
         if unread > 0 {
-            *left_out.entry("a write to a file or a pipe that is no log here").or_insert(0) += unread;
+            *left_out.entry("a write to a file or a pipe that is not a log here").or_insert(0) += unread;
         }
         let known = Known::new(&events);
         placing::place(&mut events, &mut threads, &recording, &known);

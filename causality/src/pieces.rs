@@ -76,8 +76,8 @@ pub(crate) fn describe(clock: &mut HostClock, mut bounds: Vec<Bound>) {
     }
 }
 
-/// The largest error of a clock's one offset if it may drift, in nanoseconds, between its first and
-/// its last message. `None` without bounds from both sides.
+/// The largest error of a clock's one offset if it may drift, in nanoseconds, between its first
+/// and its last message. `None` without bounds from both sides.
 pub(crate) fn drifting(clock: &HostClock, bounds: &[Bound]) -> Option<u64> {
     let first = bounds.iter().min_by_key(|bound| bound.time)?;
     let last = bounds.iter().max_by_key(|bound| bound.time)?;
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// One offset that fits is no piece, and a step within the errors is not claimed.
+    /// If one offset fits, there are no pieces, and a step within the errors is not claimed.
     #[test]
     fn what_one_offset_or_an_error_explains_is_no_piece() {
         let (bounds, _) = messages(3, |_| 5_000_000);

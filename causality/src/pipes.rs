@@ -11,7 +11,7 @@ use crate::points::Points;
 
 /// Lines of a pipe that are searched for. All but one must be in the log.
 const LINES: usize = 8;
-/// Shorter lines are no evidence.
+/// Shorter lines do not count as evidence.
 const LINE_LEAST: usize = 8;
 /// Pipes that are tried.
 const PIPES_MAX: usize = 64;

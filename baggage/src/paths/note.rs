@@ -16,7 +16,7 @@ use super::{CriticalPath, Measure};
 /// Identifies an open function: a span, or a zone.
 pub(crate) type Key = (u64, u64);
 
-/// The first half of the key of a zone, which is no span.
+/// The first half of the key of a zone, which is not a span.
 pub(crate) const ZONE: u64 = u64::MAX - 1;
 
 /// Open functions of a line of control. More count for the function around them.
@@ -553,7 +553,7 @@ impl Note {
         self.resumed(of, now);
     }
 
-    /// `pause`: what follows is no work.
+    /// `pause`: what follows does not count as work.
     pub fn pause(&mut self, of: &CriticalPath, now: u64) {
         self.go_on(of, now);
         self.is_paused = true;

@@ -1,7 +1,7 @@
 //! Notes in messages between processes. Only path parts are sent.
 //!
-//! A request has the length of the longest way to the call. A response has the longest ways through
-//! the callee, so that the clocks of two hosts are never compared: times are lengths.
+//! A request has the length of the longest way to the call. A response has the longest ways
+//! through the callee, so that the clocks of two hosts are never compared: times are lengths.
 //!
 //! ```text
 //! request:  version, measure, length

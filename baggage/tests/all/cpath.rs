@@ -1,8 +1,8 @@
 //! Golden executions that fork and join, of which an oracle knows all ways. The offline half of
 //! critical paths has the file, and is tested with it too.
 //!
-//! `ASTRACER_GOLDENS=folder cargo test -p astracer-baggage --test all goldens -- --nocapture` checks
-//! the cases of that folder's `cpath/cases.jsonl`.
+//! `ASTRACER_GOLDENS=folder cargo test -p astracer-baggage --test all goldens -- --nocapture`
+//! checks the cases of that folder's `cpath/cases.jsonl`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -166,8 +166,8 @@ fn check(case: &Value) -> Result<(), String> {
     top_paths(case, expected)
 }
 
-/// The five longest ways: their lengths, and, unless others are as long, the stretches of time that
-/// make them up.
+/// The five longest ways: their lengths, and, unless others are as long, the stretches of time
+/// that make them up.
 fn top_paths(case: &Value, expected: &Value) -> Result<(), String> {
     let paths = CriticalPath::new(Measure::Productive).with_top(64);
     let mut replay = Replay { paths, by_event: true, case, lengths: BTreeMap::new() };
@@ -182,7 +182,7 @@ fn top_paths(case: &Value, expected: &Value) -> Result<(), String> {
         .collect();
     let expected = expected["top_paths"].as_array().unwrap();
     for (place, expected) in expected.iter().enumerate() {
-        let way = ways.get(place).ok_or(format!("there is no way {place}"))?;
+        let way = ways.get(place).ok_or(format!("way {place} is missing"))?;
         near(&format!("way {place}"), way.total_ns as f64, expected["latency"].as_f64().unwrap())?;
         if ways.iter().filter(|other| other.total_ns == way.total_ns).count() > 1 {
             continue;

@@ -1,7 +1,7 @@
 //! Golden sequences, which the reference implementation ran: contents, hooks and canonical bytes.
 //!
-//! `ASTRACER_GOLDENS=folder cargo test -p astracer-baggage --test all goldens -- --nocapture` checks
-//! the sequences of that folder's `baggage.jsonl`.
+//! `ASTRACER_GOLDENS=folder cargo test -p astracer-baggage --test all goldens -- --nocapture`
+//! checks the sequences of that folder's `baggage.jsonl`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};

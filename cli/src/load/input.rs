@@ -328,10 +328,13 @@ impl Input {
         text
     }
 
+    fn left_unread(&self) -> impl Iterator<Item = &Skipped> {
+        self.skipped.iter().filter(|skipped| !source::loses_nothing(&skipped.reason))
+    }
+
     /// Files that a command of logs did not read although they hold something, with the reasons.
     fn unread(&self) -> impl Iterator<Item = String> {
-        let unread = self.skipped.iter().filter(|skipped| !source::loses_nothing(&skipped.reason));
-        unread.map(|skipped| {
+        self.left_unread().map(|skipped| {
             format!("{}: {}", output::escaped(&skipped.file), output::escaped(&skipped.reason))
         })
     }
@@ -339,7 +342,7 @@ impl Input {
     /// Names the files that were not read on standard error, in case nobody looks at the end of a
     /// report.
     pub(crate) fn name_unread(&self) {
-        for skipped in self.skipped.iter().filter(|skipped| !source::loses_nothing(&skipped.reason)) {
+        for skipped in self.left_unread() {
             output::note(&format!("warning: not read: {}", output::escaped(&skipped.file)));
         }
     }

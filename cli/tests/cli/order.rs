@@ -105,7 +105,7 @@ fn a_chain_leads_through_other_processes_and_all_between_is_listed() {
     ] {
         assert!(unwrapped(&text).contains(says), "{says}: {text}");
     }
-    // Lines of one log order, and are no cause unless they state one thread.
+    // Lines of one log give an order, but causes only if they state one thread.
     let folder = Folder::new("order-lines");
     let line =
         |second: u32, thread: &str| format!("2026-05-14 09:00:0{second}.000 INFO {thread}a: no {second}\n");

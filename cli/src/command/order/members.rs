@@ -1,5 +1,7 @@
 //! The JSON of a merged log's records.
 
+use std::borrow::Cow;
+
 use astracer_model::ids::TraceId;
 use astracer_model::log::LogRecord;
 use astracer_model::value::Value;
@@ -35,16 +37,21 @@ struct Members<'l> {
     trace_id: Option<String>,
 }
 
+/// The message of a record; one that is no text as its JSON.
+pub(super) fn message<'l>(log: &'l LogRecord<'_>) -> Cow<'l, str> {
+    match log.body.as_str() {
+        Some(message) => Cow::Borrowed(message),
+        None => {
+            let mut written = String::new();
+            write_value(&mut written, &log.body);
+            Cow::Owned(written)
+        }
+    }
+}
+
 /// The members of a record's JSON, behind those that the printer writes.
 pub(super) fn members(log: &LogRecord<'_>, file: &str, line: u64) -> String {
-    let mut written = String::new();
-    let message = match log.body.as_str() {
-        Some(message) => message,
-        None => {
-            write_value(&mut written, &log.body);
-            &written
-        }
-    };
+    let message = message(log);
     let value = |value: &Value<'_>| match value {
         Value::Int(number) => json!(number),
         Value::Double(number) => json!(number),
@@ -62,7 +69,7 @@ pub(super) fn members(log: &LogRecord<'_>, file: &str, line: u64) -> String {
         file,
         line,
         logger: &log.logger,
-        message,
+        message: &message,
         span_id: (log.span_id.0 != 0).then(|| log.span_id.to_string()),
         thread: &log.thread,
         trace_id: (log.trace_id != TraceId::ZERO).then(|| log.trace_id.to_string()),

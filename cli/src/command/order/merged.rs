@@ -19,7 +19,7 @@ use regex::Regex;
 use serde_json::json;
 
 use super::BUFFER_BYTES;
-use super::members::{Known, json_text};
+use super::members::{Known, json_text, message};
 use crate::failure::Failure;
 use crate::json_text::json_escaped;
 use crate::output::{escaped, lines_escaped};
@@ -188,15 +188,8 @@ pub(super) fn body(log: &LogRecord<'_>) -> String {
         text.push_str(&log.logger);
         text.push_str(": ");
     }
-    let mut written = String::new();
-    let message = match log.body.as_str() {
-        Some(message) => message,
-        None => {
-            write_value(&mut written, &log.body);
-            &written
-        }
-    };
-    let (first, further) = message.split_once('\n').unwrap_or((message, ""));
+    let message = message(log);
+    let (first, further) = message.split_once('\n').unwrap_or((&message, ""));
     text.push_str(first.trim_end());
     let is_lines = |key: &str| key.starts_with("log.lines_");
     for attribute in log.attributes.iter().filter(|attribute| !is_lines(&attribute.key)) {

@@ -49,9 +49,13 @@ impl Kind {
 
 /// True if the first bytes of a file are those of documents with log records.
 pub(super) fn detect(text: &[u8]) -> bool {
-    // The prefix may end inside a character.
-    let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
-    std::str::from_utf8(&text[..valid]).ok().and_then(kind).is_some()
+    kind(valid(text)).is_some()
+}
+
+/// The text at the start of a file's first bytes, which may end inside a character.
+fn valid(bytes: &[u8]) -> &str {
+    let end = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    std::str::from_utf8(&bytes[..end]).unwrap_or("")
 }
 
 /// The content of the documents, if the first record of the text is a log's.
@@ -119,9 +123,7 @@ pub(super) fn read(
     options: &Options,
     sink: &mut dyn Sink,
 ) -> Reading {
-    let prefix = input.fill_buf().unwrap_or_default();
-    let valid = std::str::from_utf8(prefix).map_or_else(|error| error.valid_up_to(), str::len);
-    let text = std::str::from_utf8(&prefix[..valid]).unwrap_or("");
+    let text = valid(input.fill_buf().unwrap_or_default());
     // The first buffer may be too short for a record.
     let kind = kind(text.trim_start_matches('\u{feff}').trim_ascii_start()).unwrap_or(Kind::Records);
     let mut units = Units {
