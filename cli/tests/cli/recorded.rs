@@ -160,10 +160,6 @@ fn clocks_of_a_blocking_server_in_java_are_true() {
     panic!("messages contradict one clock in each of {RECORDINGS} recordings");
 }
 
-/// strace reads the clock of `-ttt`, prints the arguments, and then reads that of `-T`, so a call
-/// ends later than both say. A busy machine may stop it in between.
-const STRACE_NS: i64 = 200_000;
-
 /// On one clock, the hosts' clocks differ by nothing that is more than the stated error, and no
 /// event is moved; a clock that is shifted is found within its error, and one that was set, too,
 /// with and without the durations of calls. False if messages contradict one clock: the machine's
@@ -205,7 +201,7 @@ fn is_true(folder: &Folder, web_text: &str, cli_text: &str) -> bool {
             assert_eq!(offsets.len(), expected.len(), "{from} {by}: {}", report["clocks"]);
             for (found, expected) in offsets.iter().zip(expected) {
                 let off = (found - expected * 1_000).abs();
-                assert!(off <= within + STRACE_NS, "{from} {by}: {}", report["clocks"]);
+                assert!(off <= within, "{from} {by}: {}", report["clocks"]);
             }
             // Where a clock was set, the errors of both lines meet, and the few calls between two
             // messages may be on either side.

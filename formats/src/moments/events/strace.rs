@@ -3,8 +3,10 @@
 //! Record with `strace -f -ttt -T -yy -s 512 -o FILE`. Without `-yy` sockets cannot be told apart.
 //! Sends, connects, forks and log records have the time of the call's entry; receives, accepts and
 //! joins that of its end: the time of the line with the result, or the entry and the duration
-//! (`-T`). Without `-T` the end of a call on one line is somewhere between its entry and the next
-//! line of its thread, which is the event's `resolution`. Results of 0 and below make no event,
+//! (`-T`). strace reads the clock for the entry, prints the arguments, and reads it again to
+//! measure the duration, so a call ends later than both say, by up to [`LAG`]. A result on a line
+//! of its own is written after the end; the end of a call on one line is before the next line of
+//! its thread. The event's `resolution` reaches to there. Results of 0 and below make no event,
 //! except a connect that is in progress: its local port is read from the next label of its
 //! descriptor.
 
@@ -57,6 +59,10 @@ const CALLS: &[&str] = &[
     "waitid",
 ];
 
+/// Nanoseconds from the clock's reading at a call's entry to that from which strace measures: the
+/// time to print the arguments, which a busy machine may interrupt. Nothing states it.
+const LAG: u64 = 1_000_000;
+
 /// Bytes of a message that are kept, to tell whether a receive has the bytes of a send.
 const HEAD_BYTES: usize = 16;
 
@@ -102,7 +108,9 @@ struct Stamp {
     line: u64,
     byte: u64,
     time: u64,
-    /// The event is later than `time`, but before the next line of its thread.
+    /// Nanoseconds that the event may be later than `time`.
+    resolution: u64,
+    /// The event is before the next line of its thread, too.
     is_open: bool,
 }
 
@@ -143,17 +151,20 @@ impl Reader {
             }
             return;
         };
-        let Some(time) = head.time.map(|time| self.clock.read(time)) else {
+        let Some((time, unit)) = head.time.map(|time| (self.clock.read(time), head.unit)) else {
             return sink.left_out("a line without a time: record with -ttt", record.place);
         };
-        let stamp = Stamp { line: record.place.line, byte: record.place.byte, time, is_open: false };
-        self.last = self.last.max(time);
+        let at = record.place;
+        let stamp = Stamp { line: at.line, byte: at.byte, time, ..Stamp::default() };
+        // A time is cut: it was read up to one unit later than is written.
+        let cut = time.saturating_add(unit);
+        self.last = self.last.max(cut);
         let pid = head.pid.unwrap_or(self.lone);
         let body = Body::of(head.body);
         if let Body::Other = body {
             return;
         }
-        self.begin(pid, stamp, sink);
+        self.begin(pid, stamp, cut, sink);
         match body {
             Body::Exited => {
                 self.emit(EventKind::End, pid, stamp, 0, sink, |_| {});
@@ -176,25 +187,29 @@ impl Reader {
                 match entry.filter(|(entry, _)| entry.starts_with(name)) {
                     Some((mut entry, at)) => {
                         entry.push_str(rest);
-                        self.call(pid, &entry, at, stamp, sink);
+                        let end = Stamp { resolution: unit, ..stamp };
+                        self.call(pid, &entry, at, end, sink);
                     }
                     None => sink.left_out("a result without its call", record.place),
                 }
             }
-            Body::Call(call) => self.call(pid, call, stamp, Stamp { is_open: true, ..stamp }, sink),
+            Body::Call(call) => {
+                let end = Stamp { resolution: u64::MAX, is_open: true, ..stamp };
+                self.call(pid, call, stamp, end, sink);
+            }
             Body::Signal | Body::Other => {}
         }
     }
 
     /// Notes a line of a thread, which may be its first.
-    fn begin(&mut self, pid: u64, stamp: Stamp, sink: &mut dyn Sink) {
+    fn begin(&mut self, pid: u64, stamp: Stamp, cut: u64, sink: &mut dyn Sink) {
         let thread = self.threads.entry(pid).or_insert_with(|| Thread {
             first: stamp,
             group: pid,
             ..Thread::default()
         });
         for (event, place) in thread.open.drain(..) {
-            bounded(event, stamp.time, &place, sink);
+            bounded(event, cut, &place, sink);
         }
         if thread.has_ended {
             let (first, generation, forked) = (thread.first, thread.generation, thread.is_forked);
@@ -216,7 +231,12 @@ impl Reader {
         }
         let Some(call) = Call::of(text) else { return };
         let end = match call.duration() {
-            Some(taken) => Stamp { time: entry.time.saturating_add(taken), is_open: false, ..end },
+            Some(taken) => {
+                let time = entry.time.saturating_add(taken);
+                self.last = self.last.max(time);
+                let latest = end.time.saturating_add(end.resolution).saturating_sub(time);
+                Stamp { time, resolution: latest.min(LAG), ..end }
+            }
             None => end,
         };
         let group = self.threads.get(&pid).map_or(pid, |thread| thread.group);
@@ -431,12 +451,13 @@ fn name(pid: u64, generation: u32) -> String {
 fn event<'e>(kind: EventKind, (pid, generation): (u64, u32), stamp: Stamp, part: u64) -> Event<'e> {
     let mut event = Event::new(kind, UnixNanos(stamp.time), name(pid, generation));
     event.sequence = stamp.line.saturating_mul(4).saturating_add(part);
+    event.resolution = stamp.resolution;
     event
 }
 
-/// Delivers an event that was over at a time.
+/// Delivers an event that was over before a time.
 fn bounded(mut event: Event<'_>, end: u64, place: &Place, sink: &mut dyn Sink) {
-    event.resolution = end.saturating_sub(event.time.0);
+    event.resolution = event.resolution.min(end.saturating_sub(event.time.0));
     sink.event(event, Record { bytes: b"", place });
 }
 

@@ -5,6 +5,8 @@
 pub(super) struct Head<'t> {
     pub(super) pid: Option<u64>,
     pub(super) time: Option<Time>,
+    /// Nanoseconds that the last digit of the time stands for.
+    pub(super) unit: u64,
     pub(super) body: &'t str,
 }
 
@@ -39,12 +41,19 @@ impl<'t> Head<'t> {
                 rest = behind.trim_start();
             }
         }
-        let (time, body) = match rest.split_once(' ').and_then(|(word, body)| Some((time(word)?, body))) {
-            Some((time, body)) => (Some(time), body.trim_start()),
-            None => (None, rest),
+        let timed = rest.split_once(' ').and_then(|(word, body)| Some((time(word)?, unit(word), body)));
+        let (time, unit, body) = match timed {
+            Some((time, unit, body)) => (Some(time), unit, body.trim_start()),
+            None => (None, 0, rest),
         };
-        (pid.is_some() || time.is_some()).then_some(Self { pid, time, body })
+        (pid.is_some() || time.is_some()).then_some(Self { pid, time, unit, body })
     }
+}
+
+/// Nanoseconds that the last digit of a time stands for.
+fn unit(word: &str) -> u64 {
+    let digits = word.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    10u64.pow(9u32.saturating_sub(digits as u32))
 }
 
 /// The number at the start of a text, and the text behind it.
