@@ -12,6 +12,7 @@ use rapidhash::fast::RandomState;
 use rayon::prelude::*;
 
 use super::kept::LINE;
+use super::nests::Nests;
 use super::point::{Columns, Recorded};
 use astracer_causality::flow::Flow;
 use astracer_causality::rules::{Asked, Options, TraceGraph};
@@ -135,6 +136,7 @@ struct Asker<'q, 'r> {
     recording: &'r Recording,
     question: Question<'q>,
     shifts: Shifts,
+    nests: Nests,
     columns: Columns,
     /// The lists of each name of a span, and of an event.
     of_spans: Vec<Lists>,
@@ -161,6 +163,7 @@ impl<'q, 'r> Asker<'q, 'r> {
             recording,
             question,
             shifts,
+            nests: Nests::new(recording, plan),
             columns: Columns::new(recording, plan),
             of_spans: select(recording.names()),
             any_event: !of_events.is_empty()
@@ -240,16 +243,23 @@ impl<'q, 'r> Asker<'q, 'r> {
                 part.spans.extend_from_slice(part.graph.spans());
                 let (spans, output) = (&part.spans, &mut part.output);
                 let mut run = Run { asker: self, spans, output, trace: &id, weight: weight.unwrap_or(1.0) };
-                part.cycles += part.graph.walk(&mut run, pulse)?;
+                for stage in 0..self.question.plan.stages() {
+                    run.output.begin_stage(stage);
+                    let cycles = part.graph.walk(&mut run, pulse)?;
+                    part.cycles += if stage == 0 { cycles } else { 0 };
+                }
             }
         } else {
             let output = &mut part.output;
             let mut run = Run { asker: self, spans: &[], output, trace: &id, weight: weight.unwrap_or(1.0) };
-            let mut bag = run.output.begin();
-            for span in trace.spans() {
-                run.visit_all(&mut bag, span);
-                if pulse.stopped() {
-                    return None;
+            for stage in 0..self.question.plan.stages() {
+                run.output.begin_stage(stage);
+                let mut bag = run.output.begin();
+                for span in trace.spans() {
+                    run.visit_all(&mut bag, span);
+                    if pulse.stopped() {
+                        return None;
+                    }
                 }
             }
         }
@@ -365,9 +375,9 @@ impl<'r> Run<'_, '_, 'r> {
         spot: Spot,
         event: Option<EventView<'r>>,
     ) {
-        let Asker { columns, recording, question, shifts, .. } = self.asker;
+        let Asker { columns, recording, question, shifts, nests, .. } = self.asker;
         let (trace, weight) = (self.trace, self.weight);
-        let point = Recorded { columns, recording, shifts, span, spot, event, name, trace, weight };
+        let point = Recorded { columns, recording, shifts, nests, span, spot, event, name, trace, weight };
         question.plan.visit(bag, lists, &point, self.output);
     }
 }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod kept;
+mod nests;
 mod point;
 mod whole;
 

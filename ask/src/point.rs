@@ -2,12 +2,13 @@
 
 use astracer_causality::shifts::Shifts;
 use astracer_model::span::Status;
-use astracer_queries::{Builtin, Edge, Plan, Point, Value, Variable};
+use astracer_queries::{Builtin, Edge, Nest, Plan, Point, Value, Variable};
 use astracer_recording::Recording;
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{EventView, SpanView};
 
 use super::kept::sources;
+use super::nests::Nests;
 use astracer_causality::spot::Spot;
 
 /// The values of a recording, each converted once, and the place of each variable.
@@ -54,6 +55,7 @@ pub(super) struct Recorded<'c, 'r> {
     pub(super) columns: &'c Columns,
     pub(super) recording: &'r Recording,
     pub(super) shifts: &'c Shifts,
+    pub(super) nests: &'c Nests,
     pub(super) span: SpanView<'r>,
     pub(super) spot: Spot,
     pub(super) event: Option<EventView<'r>>,
@@ -133,6 +135,10 @@ impl Point for Recorded<'_, '_> {
             return value.clone();
         }
         variable.builtin().map_or(Value::Null, |builtin| self.builtin(builtin, sources))
+    }
+
+    fn nest(&self) -> Nest {
+        self.nests.of(self.span, self.edge())
     }
 
     fn weight(&self) -> f64 {

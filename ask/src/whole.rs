@@ -11,13 +11,14 @@ use astracer_causality::spot::Spot;
 use astracer_model::Format;
 use astracer_model::event::EventKind;
 use astracer_model::ids::TraceId;
-use astracer_queries::{Bag, Builtin, Edge, Output, OutputOptions, Plan, Point, Value, Variable};
+use astracer_queries::{Bag, Builtin, Edge, Nest, Output, OutputOptions, Plan, Point, Value, Variable};
 use astracer_recording::recording::{LogView, SpanView};
 use astracer_recording::stop::Pulse;
 use astracer_recording::{Recording, weight};
 use rapidhash::fast::RandomState;
 
 use crate::answer::{Answer, Question, trace_id, unknown_fields, unmatched};
+use crate::nests::Nests;
 use crate::point::{Columns, Recorded};
 
 /// Fields of every log record and system call that has them, beside its own.
@@ -47,6 +48,7 @@ pub fn ask_all(
         causes,
         recording,
         plan,
+        nests: Nests::new(recording, plan),
         columns: Columns::new(recording, plan),
         logs: recording.logs().collect(),
         indices: causes.events.span_indices(),
@@ -55,7 +57,12 @@ pub fn ask_all(
     };
     let options = OutputOptions { weights: question.weights, ..OutputOptions::default() };
     let mut walk = Walk { points: &points, output: Output::new(plan, options) };
-    let cycles = causes.walk(&mut walk, &mut Pulse::new(&stop))?;
+    let mut pulse = Pulse::new(&stop);
+    let mut cycles = 0;
+    for stage in 0..plan.stages() {
+        walk.output.begin_stage(stage);
+        cycles = causes.walk(&mut walk, &mut pulse)?;
+    }
     let mut output = walk.output;
     (0..recording.trace_count().max(1)).for_each(|_| output.end_trace());
     let mut names: Vec<&str> = causes.events.rows().iter().map(|row| points.name(row)).collect();
@@ -80,6 +87,7 @@ struct Points<'a> {
     causes: &'a Causes,
     recording: &'a Recording,
     plan: &'a Plan,
+    nests: Nests,
     columns: Columns,
     logs: Vec<LogView<'a>>,
     /// The index in the recording of each span.
@@ -166,9 +174,10 @@ impl Flow<u32> for Walk<'_, '_> {
             _ => (Spot::Start, None),
         };
         let (trace, weight) = points.trace(row);
-        let Points { columns, recording, causes, .. } = points;
+        let Points { columns, recording, causes, nests, .. } = points;
         let shifts = &causes.shifts;
-        let point = Recorded { columns, recording, shifts, span, spot, event, name, trace, weight: *weight };
+        let point =
+            Recorded { columns, recording, shifts, nests, span, spot, event, name, trace, weight: *weight };
         if lists.wants(point.edge()) {
             points.plan.visit(bag, lists, &point, &mut self.output);
         }
@@ -252,6 +261,11 @@ impl Point for Other<'_, '_> {
         own.cloned()
             .or_else(|| self.stated(variable.name()))
             .unwrap_or_else(|| variable.builtin().map_or(Value::Null, |builtin| self.builtin(builtin)))
+    }
+
+    fn nest(&self) -> Nest {
+        let span = self.points.span(self.row);
+        span.map_or_else(Nest::default, |span| self.points.nests.of(span, Edge::Event))
     }
 
     fn weight(&self) -> f64 {

@@ -39,9 +39,20 @@ pub(crate) enum Operation {
     /// Keeps the rows for which an expression is true.
     Filter { expression: Expression },
     /// Puts the rows into a bag.
-    Pack { bag: u8, keep: Keep, slots: Vec<u8>, folds: Vec<Fold> },
+    Pack { bag: u8, keep: Keep, relation: Relation, slots: Vec<u8>, folds: Vec<Fold> },
     /// Puts the rows into the query's table.
     Emit { slots: Vec<u8>, folds: Vec<Fold> },
+}
+
+/// The way from the points that pack into a bag to those that unpack it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// A point happened before the other.
+    Before,
+    /// A point is in a span below the other's, or in that span itself.
+    Below,
+    /// A point is of a child of the other's span, or an event of that span.
+    Child,
 }
 
 /// The rows of a bag that are kept.
@@ -86,6 +97,7 @@ pub(crate) enum Input {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) keep: Keep,
+    pub(crate) relation: Relation,
     pub(crate) columns: usize,
     pub(crate) functions: Vec<Function>,
 }

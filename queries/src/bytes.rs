@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::advice::{Advice, Fold, Input, Keep, LISTS, OPERATIONS, Operation, SLOTS};
+use crate::advice::{Advice, Fold, Input, Keep, LISTS, OPERATIONS, Operation, Relation, SLOTS};
 use crate::aggregate::Function;
 use crate::expression::{BINARIES, Expression, STEPS, Step, UNARIES};
 use crate::names::{Moment, Tracepoint};
@@ -11,7 +11,9 @@ use crate::point::Variable;
 use crate::wire::{Reader, Writer};
 
 /// The version of advice's bytes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The relations by their bytes.
+const RELATIONS: [Relation; 3] = [Relation::Before, Relation::Below, Relation::Child];
 /// The bytes of a plan.
 const BYTES: usize = 64 * 1024;
 /// The most events that FIRST and RECENT keep.
@@ -95,7 +97,7 @@ fn encode_advice(advice: &Advice, out: &mut Writer) {
                 out.byte(3);
                 encode_expression(expression, out);
             }
-            Operation::Pack { bag, keep, slots, folds } => {
+            Operation::Pack { bag, keep, relation, slots, folds } => {
                 out.byte(4);
                 out.byte(*bag);
                 let (kind, n) = match keep {
@@ -107,6 +109,7 @@ fn encode_advice(advice: &Advice, out: &mut Writer) {
                 };
                 out.byte(kind);
                 out.byte(n);
+                out.byte(place(&RELATIONS, relation));
                 encode_slots(slots, out);
                 encode_folds(folds, out);
             }
@@ -218,6 +221,7 @@ fn read_advice(from: &mut Reader<'_>) -> Option<Advice> {
             4 => Operation::Pack {
                 bag: from.byte()?,
                 keep: read_keep(from)?,
+                relation: *RELATIONS.get(usize::from(from.byte()?))?,
                 slots: read_slots(from)?,
                 folds: read_folds(from)?,
             },

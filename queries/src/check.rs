@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::advice::Relation;
 use crate::aggregate::Function;
 use crate::expression::{Binary, Term, Unary};
 use crate::fault::{Source, cut, list, nearest};
@@ -32,7 +33,8 @@ pub(crate) struct Variable {
     pub(crate) choice: Choice,
     /// Whether rows are kept only if there is none, or it joins to such a variable.
     pub(crate) absent: bool,
-    /// The variable that it happens before; 0 for that of `From`.
+    pub(crate) relation: Relation,
+    /// The variable that it is before or below; 0 for that of `From`.
     pub(crate) later: usize,
 }
 
@@ -198,7 +200,8 @@ impl Check<'_, '_> {
             self.source.fault(name.span.clone(), message, Some(help));
         }
         let absent = join.absent || join.order.is_some() && variables.get(later).is_some_and(|of| of.absent);
-        variables.push(Variable { name: name.text.clone(), source, choice: join.choice, absent, later });
+        let (choice, relation) = (join.choice, join.relation);
+        variables.push(Variable { name: name.text.clone(), source, choice, absent, relation, later });
     }
 
     /// The variable that a join's variable happens before.
@@ -232,7 +235,8 @@ impl Check<'_, '_> {
         };
         if matches!(variables[index].source, From::Query(_)) {
             let help = "join to a tracepoint's variable, or write this join in that query".to_owned();
-            let message = format!("`{}` is a query's answer, so nothing happens before it", cut(&later.text));
+            let message =
+                format!("`{}` is a query's answer, so nothing is before or below it", cut(&later.text));
             self.source.fault(later.span.clone(), message, Some(help));
         }
         Some(index)

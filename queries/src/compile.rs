@@ -192,7 +192,9 @@ impl Compiler<'_> {
             folds.push(Fold { function: *function, input });
         }
         operations.push(match task.keep {
-            Some(keep) => Operation::Pack { bag: bag(index), keep, slots: columns, folds },
+            Some(keep) => {
+                Operation::Pack { bag: bag(index), keep, relation: node.relation, slots: columns, folds }
+            }
             None => Operation::Emit { slots: columns, folds },
         });
         self.advice.push(Advice {

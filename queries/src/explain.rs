@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::advice::{Advice, Fold, Input, Keep, Operation};
+use crate::advice::{Advice, Fold, Input, Keep, Operation, Relation};
 use crate::expression::{Expression, Step};
 use crate::plan::Plan;
 use crate::syntax::{Literal, write_in};
@@ -51,7 +51,7 @@ impl fmt::Display for Line<'_> {
                 write!(f, "LET     {} = {}", name(advice, *slot), Infix(advice, expression))
             }
             Operation::Filter { expression } => write!(f, "FILTER  {}", Infix(advice, expression)),
-            Operation::Pack { bag, keep, slots, folds } => {
+            Operation::Pack { bag, keep, relation, slots, folds } => {
                 let keep = match keep {
                     Keep::All => "all".to_owned(),
                     Keep::First(n) => format!("first {n}"),
@@ -59,7 +59,12 @@ impl fmt::Display for Line<'_> {
                     Keep::Groups => "groups".to_owned(),
                     Keep::Answer => "answer".to_owned(),
                 };
-                write!(f, "PACK    bag {bag}, {keep}: {}", names(slots))?;
+                let way = match relation {
+                    Relation::Before => "",
+                    Relation::Below => ", below",
+                    Relation::Child => ", child",
+                };
+                write!(f, "PACK    bag {bag}, {keep}{way}: {}", names(slots))?;
                 write_folds(f, advice, folds, slots.is_empty())
             }
             Operation::Emit { slots, folds } => {

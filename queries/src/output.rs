@@ -6,6 +6,7 @@ use crate::advice::Input;
 use crate::aggregate::{Function, State};
 use crate::bag::{BRANCH_BITS, Bag};
 use crate::entry::Limits;
+use crate::nest::Nests;
 use crate::plan::Plan;
 use crate::sum::FloatSum;
 use crate::value::Value;
@@ -65,6 +66,9 @@ pub struct Output {
     trace: Bounded<Trace>,
     counts: Counts,
     branches: u64,
+    /// The stage of the plan that runs, and what stages before have put below spans.
+    pub(crate) stage: usize,
+    pub(crate) nests: Nests,
     pub(crate) stack: Vec<Value>,
     key: Vec<Value>,
 }
@@ -75,6 +79,7 @@ struct Counts {
     emitted: i128,
     incomplete: i128,
     impossible: u64,
+    flat: u64,
     traces: u64,
     lost: BTreeMap<String, u64>,
 }
@@ -101,6 +106,8 @@ impl Output {
             trace: Bounded::default(),
             counts: Counts::default(),
             branches: options.seed.unwrap_or(0),
+            stage: 0,
+            nests: Nests::default(),
             stack: Vec::new(),
             key: Vec::new(),
         }
@@ -198,9 +205,26 @@ impl Output {
         self.key = values;
     }
 
+    /// Begins a stage of the plan, which visits the points of the current trace again. Traces begin
+    /// with stage 0.
+    pub fn begin_stage(&mut self, stage: usize) {
+        self.stage = stage;
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.options.bags
+    }
+
+    /// Notes a point whose rows ask for what is below it, although it is not of a span.
+    pub(crate) fn note_flat(&mut self) {
+        self.counts.flat += 1;
+    }
+
     /// Ends a trace: its rows become one term of an estimate, and branches are counted anew.
     pub fn end_trace(&mut self) {
         self.counts.traces += 1;
+        self.stage = 0;
+        self.nests.clear();
         if self.options.seed.is_none() {
             self.branches = 0;
         }
@@ -227,6 +251,7 @@ impl Output {
         self.counts.emitted = self.counts.emitted.saturating_add(other.counts.emitted);
         self.counts.incomplete = self.counts.incomplete.saturating_add(other.counts.incomplete);
         self.counts.impossible += other.counts.impossible;
+        self.counts.flat += other.counts.flat;
         self.counts.traces += other.counts.traces;
         for (name, count) in other.counts.lost {
             *self.counts.lost.entry(name).or_default() += count;
@@ -250,6 +275,7 @@ impl Output {
             emitted: clamp(self.counts.emitted),
             incomplete_rows: clamp(self.counts.incomplete),
             impossible: self.counts.impossible,
+            flat: self.counts.flat,
             lost: std::mem::take(&mut self.counts.lost),
             traces: self.counts.traces,
             ..Table::default()
@@ -523,6 +549,8 @@ pub struct Table {
     pub cut_counts: u64,
     /// Operations that were impossible, such as a sum of words. They gave null.
     pub impossible: u64,
+    /// Points that are not of a span, at which the query asks for what is below: there is nothing.
+    pub flat: u64,
     /// Points whose causes are missing, at which the query joins; by tracepoint.
     pub lost: BTreeMap<String, u64>,
     /// Traces.

@@ -5,6 +5,7 @@ mod expressions;
 
 use std::ops::Range;
 
+use crate::advice::Relation;
 use crate::fault::{Source, cut, nearest};
 use crate::names::{Moment, Tracepoint};
 use crate::syntax::{Choice, Item, Join, Name, Query, Written};
@@ -228,6 +229,7 @@ impl Parser<'_, '_> {
                 source: Vec::new(),
                 choice: Choice::All,
                 absent: false,
+                relation: Relation::Before,
                 order: None,
             }),
             joins: Vec::new(),
@@ -324,7 +326,8 @@ impl Parser<'_, '_> {
             self.source.fault(span, "`From` takes every event", Some(help.to_owned()));
             return None;
         }
-        Some(Join { variable, source: self.tracepoints()?, choice: Choice::All, absent: false, order: None })
+        let (choice, relation) = (Choice::All, Relation::Before);
+        Some(Join { variable, source: self.tracepoints()?, choice, absent: false, relation, order: None })
     }
 
     fn is_choice(&self) -> bool {
@@ -339,16 +342,31 @@ impl Parser<'_, '_> {
         self.expect_word("In", &format!("write a variable and its tracepoint: {example}"))?;
         let (choice, source) =
             if self.is_choice() { self.choice()? } else { (Choice::All, self.tracepoints()?) };
-        self.expect_word("On", &format!("a join names its order, the earlier first: {example}"))?;
-        let earlier = self.name("the variable of this join")?;
-        self.expect_mark("->", &format!("write the earlier variable first: {example}"))?;
+        let is_child = self.take_word("child");
+        let (relation, earlier) = if is_child || self.take_word("below") {
+            if is_child {
+                self.expect_word("Of", "name the parent: Join b In disk.open Child Of a")?;
+            }
+            (if is_child { Relation::Child } else { Relation::Below }, variable.clone())
+        } else {
+            let help = format!("a join says what it joins: {example} (before), Below a, or Child Of a");
+            self.expect_word("On", &help)?;
+            let earlier = self.name("the variable of this join")?;
+            self.expect_mark("->", &format!("write the earlier variable first: {example}"))?;
+            (Relation::Before, earlier)
+        };
         let later = self.name("a variable that the query already has")?;
+        if relation != Relation::Before && choice != Choice::All {
+            let help = "name the tracepoint alone, or join the events before with On".to_owned();
+            let message = "First and MostRecent choose among events before another, not below it".to_owned();
+            self.source.fault(variable.span.clone(), message, Some(help));
+        }
         if absent && choice != Choice::All {
             let help = "name the tracepoint alone: Join Without x In t On x -> r".to_owned();
             let message = format!("`{}` has no event, so there is none to choose", cut(&variable.text));
             self.source.fault(variable.span.clone(), message, Some(help));
         }
-        Some(Join { variable, source, choice, absent, order: Some((earlier, later)) })
+        Some(Join { variable, source, choice, absent, relation, order: Some((earlier, later)) })
     }
 
     fn choice(&mut self) -> Option<(Choice, Vec<Written>)> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::advice::{Advice, Fold, Input, LISTS, OPERATIONS, Operation, SLOTS, Shape};
+use crate::advice::{Advice, Fold, Input, LISTS, OPERATIONS, Operation, Relation, SLOTS, Shape};
 use crate::aggregate::Function;
 use crate::expression::{Expression, Step};
 use crate::fault::nearest;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub(crate) shapes: BTreeMap<u8, Shape>,
     pub(crate) keys: usize,
     pub(crate) functions: Vec<Function>,
+    /// The lists of each stage.
+    pub(crate) stages: Vec<u16>,
 }
 
 /// The advice lists that a tracepoint's name matches. To look a name up costs more than to keep
@@ -73,8 +75,10 @@ impl Plan {
             shapes: BTreeMap::new(),
             keys: 0,
             functions: Vec::new(),
+            stages: Vec::new(),
         };
         plan.validate()?;
+        plan.find_stages()?;
         Ok(plan)
     }
 
@@ -90,9 +94,9 @@ impl Plan {
                     self.keys = slots.len();
                     self.functions = folds.iter().map(|fold| fold.function).collect();
                 }
-                Some(Operation::Pack { bag, keep, slots, folds }) => {
+                Some(Operation::Pack { bag, keep, relation, slots, folds }) => {
                     let functions = folds.iter().map(|fold| fold.function).collect();
-                    let shape = Shape { keep: *keep, columns: slots.len(), functions };
+                    let shape = Shape { keep: *keep, relation: *relation, columns: slots.len(), functions };
                     if usize::from(*bag) >= LISTS || self.shapes.insert(*bag, shape).is_some() {
                         return Err("each bag has a number below 16 and one PACK");
                     }
@@ -183,9 +187,57 @@ impl Plan {
         &self.variables
     }
 
-    /// Whether the query joins. If not, points may come in any order, and need no bag of their own.
+    /// Finds the stage of each list: rows below a span are complete before what unpacks them runs.
+    fn find_stages(&mut self) -> Result<(), &'static str> {
+        let relation = |bag: &u8| self.shapes.get(bag).map(|shape| shape.relation);
+        let of = |advice: &Advice| match advice.operations.last() {
+            Some(Operation::Pack { bag, .. }) => Some(*bag),
+            _ => None,
+        };
+        let unpacks = |advice: &Advice, bag: u8| {
+            advice.operations.iter().any(|operation| match operation {
+                Operation::Unpack { bag: known, .. } | Operation::Without { bag: known, .. } => *known == bag,
+                _ => false,
+            })
+        };
+        let is_nested = |bag: &u8| relation(bag).is_some_and(|relation| relation != Relation::Before);
+        if !self.shapes.keys().any(is_nested) {
+            self.stages = vec![u16::MAX];
+            return Ok(());
+        }
+        // The number of joins below spans on the way to EMIT.
+        let mut depths = Vec::new();
+        for advice in &self.advice {
+            let (mut advice, mut depth) = (advice, 0);
+            for steps in 0.. {
+                let Some(bag) = of(advice) else { break };
+                let mut users = self.advice.iter().filter(|other| unpacks(other, bag));
+                let (Some(user), None, true) = (users.next(), users.next(), steps < LISTS) else {
+                    return Err("beside joins below spans, each bag is unpacked in one list");
+                };
+                depth += usize::from(is_nested(&bag));
+                advice = user;
+            }
+            depths.push(depth);
+        }
+        let last = depths.iter().copied().max().unwrap_or(0);
+        self.stages = vec![0; last + 1];
+        for (list, depth) in depths.into_iter().enumerate() {
+            self.stages[last - depth] |= 1 << list;
+        }
+        Ok(())
+    }
+
+    /// Whether the query joins points in the order of cause. If not, points may come in any order,
+    /// and need no bag of their own.
     pub fn joins(&self) -> bool {
-        !self.shapes.is_empty()
+        self.shapes.values().any(|shape| shape.relation == Relation::Before)
+    }
+
+    /// The number of times that the points of each trace are visited: once more for each join below
+    /// a span that another one is part of.
+    pub fn stages(&self) -> usize {
+        self.stages.len()
     }
 
     /// The lists that a tracepoint of this name and source line matches.

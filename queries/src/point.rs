@@ -1,5 +1,6 @@
 //! A point of a request, as its caller describes it.
 
+use crate::nest::Nest;
 use crate::value::Value;
 
 /// The part of a span that a point is, or an event.
@@ -112,6 +113,12 @@ pub trait Point {
 
     /// The value of a variable: the point's own field of the name, else the built-in one.
     fn variable(&self, variable: &Variable) -> Value;
+
+    /// The place in the tree of spans. Only a plan with more than one [stage](crate::Plan::stages)
+    /// asks for it.
+    fn nest(&self) -> Nest {
+        Nest::default()
+    }
 
     /// The number of traces that this one stands for: 1/p if it was sampled with probability p, 0
     /// if it was kept late. Only an output with weights asks for it.

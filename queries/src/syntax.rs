@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::advice::Relation;
 use crate::aggregate::Function;
 use crate::expression::{Binary, Unary};
 use crate::names::Tracepoint;
@@ -26,7 +27,7 @@ pub(crate) struct Query {
     pub(crate) select: Option<Vec<Item>>,
 }
 
-/// `From a In ...` or `Join b In ... On b -> a`.
+/// `From a In ...`, `Join b In ... On b -> a` or `Join b In ... Below a`.
 #[derive(Debug)]
 pub(crate) struct Join {
     pub(crate) variable: Name,
@@ -34,7 +35,8 @@ pub(crate) struct Join {
     pub(crate) choice: Choice,
     /// Whether `Without` says that there is none.
     pub(crate) absent: bool,
-    /// The two sides of `On`; `From` has none.
+    pub(crate) relation: Relation,
+    /// The join's variable and the one that it is before or below; `From` has none.
     pub(crate) order: Option<(Name, Name)>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use crate::advice::{Keep, LISTS, SLOTS};
+use crate::advice::{Keep, LISTS, Relation, SLOTS};
 use crate::aggregate::Function;
 use crate::check::{Column, From, ItemKind, Part, Query};
 use crate::expression::Term;
@@ -61,6 +61,8 @@ pub(crate) struct Node {
     pub(crate) label: String,
     pub(crate) tracepoints: Vec<Tracepoint>,
     pub(crate) keep: Keep,
+    /// The relation to the parent.
+    pub(crate) relation: Relation,
     pub(crate) parent: Option<usize>,
     pub(crate) children: Vec<usize>,
     pub(crate) filters: Vec<Term<Atom>>,
@@ -203,6 +205,7 @@ impl Grow<'_> {
             label,
             tracepoints: tracepoints.to_vec(),
             keep,
+            relation: Relation::Before,
             parent,
             children: Vec::new(),
             filters: Vec::new(),
@@ -236,6 +239,7 @@ impl Grow<'_> {
                 Choice::First(n) => Keep::First(n),
                 Choice::Recent(n) => Keep::Recent(n),
             };
+            let top = self.tree.nodes.len();
             bindings.push(match &variable.source {
                 From::Tracepoints(tracepoints) => {
                     let node = self.node(label, tracepoints, keep, parent)?;
@@ -250,6 +254,9 @@ impl Grow<'_> {
                     self.joined(query, &format!("{label}."), parent)?
                 }
             });
+            if index > 0 {
+                self.tree.nodes[top].relation = variable.relation;
+            }
         }
         let Some(Binding::Node(top)) = bindings.first() else {
             return Err("a query begins with a tracepoint");

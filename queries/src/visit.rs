@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::advice::{Advice, Fold, Input, Keep, Operation, Shape};
+use crate::advice::{Advice, Fold, Input, Keep, Operation, Relation, Shape};
 use crate::aggregate::State;
 use crate::bag::Bag;
 use crate::entry::{Content, Packed};
@@ -49,16 +49,17 @@ impl Row {
 struct Packing<'p> {
     bag: u8,
     keep: Keep,
+    relation: Relation,
     slots: &'p [u8],
     folds: &'p [Fold],
     rows: Vec<Row>,
 }
 
 impl Plan {
-    /// Runs the advice of a point on the bag of its request. `lists` is the result of
-    /// [`Plan::select`] for the point's name.
+    /// Runs the advice of a point on the bag of its request, in the stage that the output is in.
+    /// `lists` is the result of [`Plan::select`] for the point's name.
     pub fn visit<P: Point + ?Sized>(&self, bag: &mut Bag, lists: Lists, point: &P, output: &mut Output) {
-        let mut mask = lists.at(point.edge());
+        let mut mask = lists.at(point.edge()) & self.stages.get(output.stage).copied().unwrap_or(0);
         let mut packings = Vec::new();
         let weight = if mask != 0 && output.weighs() { point.weight() } else { 1.0 };
         while mask != 0 {
@@ -67,6 +68,9 @@ impl Plan {
             let Some(advice) = self.advice.get(index) else { break };
             packings.extend(self.run(advice, bag, point, weight, output));
         }
+        let is_before = |packing: &Packing<'_>| packing.relation == Relation::Before;
+        let (packings, below): (Vec<_>, Vec<_>) = packings.into_iter().partition(is_before);
+        below.iter().for_each(|packing| nest(packing, point, output));
         // UNPACK comes before PACK in all lists, so a join of a tracepoint with itself is strict.
         if packings.iter().any(|packing| !packing.rows.is_empty() || chooses(packing.keep)) {
             let dot = bag.dot(|| output.branch());
@@ -75,12 +79,7 @@ impl Plan {
                     let rows = fold(&packing, output);
                     bag.pack_groups(packing.bag, packing.keep, dot, rows);
                 } else {
-                    let rows = packing.rows.iter().map(|row| Packed {
-                        values: row.columns(packing.slots).cloned().collect(),
-                        count: row.count,
-                        weight: row.weight,
-                    });
-                    bag.pack(packing.bag, packing.keep, dot, rows.collect());
+                    bag.pack(packing.bag, packing.keep, dot, packed(&packing));
                 }
             }
         }
@@ -94,8 +93,8 @@ impl Plan {
         weight: f64,
         output: &mut Output,
     ) -> Option<Packing<'p>> {
-        let mut joins = false;
-        let mut incomplete = bag.is_incomplete();
+        let mut joined_so_far = Joined::default();
+        let mut incomplete = false;
         let mut rows = vec![Row {
             values: vec![Value::Null; advice.slots.len()],
             partials: vec![None; advice.partials],
@@ -111,22 +110,15 @@ impl Plan {
                     }
                 }
                 Operation::Unpack { bag: number, slots, partial } => {
-                    if !joins && !bag.is_marked() {
-                        output.lose(point.tracepoint());
-                    }
-                    joins = true;
                     let shape = self.shapes.get(number)?;
-                    let unpacked = unpack(bag, *number, shape);
+                    let unpacked = unpacked(bag, *number, shape, point, &mut joined_so_far, output);
                     let joined = join(&rows, &unpacked, slots, *partial, bag.limits().rows);
                     incomplete |= joined.len() < rows.len().saturating_mul(unpacked.len());
                     rows = joined;
                 }
                 Operation::Without { bag: number, slots, condition } => {
-                    if !joins && !bag.is_marked() {
-                        output.lose(point.tracepoint());
-                    }
-                    joins = true;
-                    let unpacked = unpack(bag, *number, self.shapes.get(number)?);
+                    let shape = self.shapes.get(number)?;
+                    let unpacked = unpacked(bag, *number, shape, point, &mut joined_so_far, output);
                     let mut stack = std::mem::take(&mut output.stack);
                     rows.retain_mut(|row| {
                         !unpacked.iter().any(|packed| {
@@ -151,14 +143,14 @@ impl Plan {
                     rows.retain(|row| expression.holds(&row.values, &mut stack, output.impossible()));
                     output.stack = stack;
                 }
-                Operation::Pack { bag, keep, slots, folds } => {
-                    return Some(Packing { bag: *bag, keep: *keep, slots, folds, rows });
+                Operation::Pack { bag, keep, relation, slots, folds } => {
+                    return Some(Packing { bag: *bag, keep: *keep, relation: *relation, slots, folds, rows });
                 }
                 Operation::Emit { slots, folds } => {
                     for row in &rows {
                         let inputs = folds.iter().map(|fold| fold.input);
                         let given = |input| row.given(input);
-                        let incomplete = joins && incomplete;
+                        let incomplete = incomplete || joined_so_far.is_incomplete;
                         output.emit(row.columns(slots), given, inputs, row.count, row.weight, incomplete);
                     }
                 }
@@ -187,17 +179,47 @@ struct Unpacked {
     weight: f64,
 }
 
+/// What the joins of a list have found so far.
+#[derive(Default)]
+struct Joined {
+    /// Whether one was by cause.
+    by_cause: bool,
+    is_incomplete: bool,
+}
+
+/// The rows that a point joins.
+fn unpacked<P: Point + ?Sized>(
+    bag: &Bag,
+    number: u8,
+    shape: &Shape,
+    point: &P,
+    joined: &mut Joined,
+    output: &mut Output,
+) -> Vec<Unpacked> {
+    if shape.relation == Relation::Before {
+        if !std::mem::replace(&mut joined.by_cause, true) && !bag.is_marked() {
+            output.lose(point.tracepoint());
+        }
+        joined.is_incomplete |= bag.is_incomplete();
+        return unpack(bag, number, shape);
+    }
+    let Some(spans) = point.nest().spans else {
+        output.note_flat();
+        return Vec::new();
+    };
+    let (rows, groups, is_incomplete) = output.nests.unpack(number, shape.relation, spans);
+    joined.is_incomplete |= is_incomplete;
+    let mut all: Vec<Unpacked> = rows.iter().map(|(_, row)| of_row(row)).collect();
+    all.extend(groups.into_iter().map(|(key, group)| of_group(key.values, group, shape)));
+    all
+}
+
 fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
     let mut rows = Vec::new();
     let mut groups: BTreeMap<&Key, Group> = BTreeMap::new();
     for entry in bag.part(number).iter().flat_map(|part| part.entries.iter()) {
         match &entry.content {
-            Content::Rows(packed) => rows.extend(packed.iter().map(|row| Unpacked {
-                values: row.values.to_vec(),
-                group: None,
-                count: row.count,
-                weight: row.weight,
-            })),
+            Content::Rows(packed) => rows.extend(packed.iter().map(of_row)),
             Content::Groups(branch) => {
                 for (key, group) in branch.iter() {
                     groups.entry(key).and_modify(|known| known.merge(group)).or_insert_with(|| group.clone());
@@ -205,16 +227,42 @@ fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
             }
         }
     }
-    rows.extend(groups.into_iter().map(|(key, group)| {
-        let mut values = key.values.clone();
-        if shape.keep == Keep::Answer {
-            let finished = group.states.iter().zip(&shape.functions);
-            values.extend(finished.map(|(state, function)| state.finish(*function)));
-            return Unpacked { values, group: None, count: 1, weight: group.weight };
-        }
-        Unpacked { values, count: group.count, weight: group.weight, group: Some(Arc::new(group)) }
-    }));
+    rows.extend(groups.into_iter().map(|(key, group)| of_group(key.values.clone(), group, shape)));
     rows
+}
+
+fn of_row(row: &Packed) -> Unpacked {
+    Unpacked { values: row.values.to_vec(), group: None, count: row.count, weight: row.weight }
+}
+
+fn of_group(mut values: Vec<Value>, group: Group, shape: &Shape) -> Unpacked {
+    if shape.keep == Keep::Answer {
+        let finished = group.states.iter().zip(&shape.functions);
+        values.extend(finished.map(|(state, function)| state.finish(*function)));
+        return Unpacked { values, group: None, count: 1, weight: group.weight };
+    }
+    Unpacked { values, count: group.count, weight: group.weight, group: Some(Arc::new(group)) }
+}
+
+fn packed(packing: &Packing<'_>) -> Vec<Packed> {
+    let rows = packing.rows.iter().map(|row| Packed {
+        values: row.columns(packing.slots).cloned().collect(),
+        count: row.count,
+        weight: row.weight,
+    });
+    rows.collect()
+}
+
+/// Puts rows below the span around a point, if it is in one.
+fn nest<P: Point + ?Sized>(packing: &Packing<'_>, point: &P, output: &mut Output) {
+    let limits = output.limits();
+    let Some(within) = point.nest().within else { return };
+    if packing.keep.is_grouped() {
+        let rows = fold(packing, output);
+        output.nests.pack_groups(packing.bag, within, rows, limits);
+    } else {
+        output.nests.pack(packing.bag, within, packed(packing), limits);
+    }
 }
 
 /// Each row with each row of a bag, up to a limit.

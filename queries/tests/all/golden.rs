@@ -46,6 +46,7 @@ fn events(execution: &Json) -> Vec<Event> {
                 .as_object()
                 .map(|fields| fields.iter().map(|(name, json)| (name.clone(), value(json))).collect())
                 .unwrap_or_default(),
+            ..Event::default()
         }
     });
     events.collect()

@@ -85,9 +85,9 @@ fn plan(text: &str, rewrite: Rewrite) -> Plan {
 fn event(tracepoint: &str, parents: &[usize], value: impl Into<Value>) -> Event {
     Event {
         tracepoint: tracepoint.to_owned(),
-        request: 0,
         parents: parents.to_vec(),
         fields: [("v".to_owned(), value.into())].into(),
+        ..Event::default()
     }
 }
 

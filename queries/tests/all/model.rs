@@ -1,10 +1,10 @@
 //! Random queries over random executions, against a slow model that is obviously right: it joins
-//! every event with every one that precedes it.
+//! every event with every one that precedes it, or is below it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use astracer_queries::{OutputOptions, Program, Value};
+use astracer_queries::{Edge, Nest, OutputOptions, Program, Value};
 use astracer_testing::{SplitMix, size};
 
 use crate::run::{CARRIES, Event, multiset, run};
@@ -15,7 +15,29 @@ const POINTS: [&str; 4] = ["p", "q", "r", "s"];
 struct Variable {
     points: Vec<&'static str>,
     choice: Option<(bool, usize)>,
+    relation: Relation,
     later: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Before,
+    Below,
+    Child,
+}
+
+impl Relation {
+    fn random(random: &mut SplitMix) -> Self {
+        random.one_of(&[Relation::Before, Relation::Before, Relation::Below, Relation::Child])
+    }
+
+    fn clause(self, variable: &str, later: &str) -> String {
+        match self {
+            Relation::Before => format!("On {variable} -> {later}"),
+            Relation::Below => format!("Below {later}"),
+            Relation::Child => format!("Child Of {later}"),
+        }
+    }
 }
 
 struct Query {
@@ -44,7 +66,9 @@ fn query(random: &mut SplitMix) -> Query {
     for index in 0..1 + random.index(4) {
         let points = (0..1 + random.index(2)).map(|_| random.one_of(&POINTS)).collect();
         let choice = (index > 0 && !random.one_in(2)).then(|| (random.one_in(2), 1 + random.index(3)));
-        variables.push(Variable { points, choice, later: random.index(index.max(1)) });
+        let relation = Relation::random(random);
+        let choice = choice.filter(|_| relation == Relation::Before);
+        variables.push(Variable { points, choice, relation, later: random.index(index.max(1)) });
     }
     let count = variables.len();
     let absent = count > 1 && random.one_in(3);
@@ -86,8 +110,8 @@ fn text(query: &Query, label: bool) -> String {
             0 => write!(text, "From x0 In {source}").unwrap(),
             _ => {
                 let without = if query.is_absent(index) { "Without " } else { "" };
-                let later = variable.later;
-                write!(text, "\nJoin {without}x{index} In {source} On x{index} -> x{later}").unwrap();
+                let clause = variable.relation.clause(&format!("x{index}"), &format!("x{}", variable.later));
+                write!(text, "\nJoin {without}x{index} In {source} {clause}").unwrap();
             }
         }
     }
@@ -115,6 +139,14 @@ fn text(query: &Query, label: bool) -> String {
 fn execution(random: &mut SplitMix) -> Vec<Event> {
     let mut events = Vec::new();
     for request in 0..1 + random.index(2) {
+        // Spans in preorder: the path to the last one, and of each its parent.
+        let mut path = vec![0];
+        let mut above = vec![None];
+        for span in 1..1 + random.index(6) {
+            path.truncate(1 + random.index(path.len()));
+            above.push(path.last().copied());
+            path.push(span);
+        }
         let mut flows: Vec<usize> = Vec::new();
         for _ in 0..2 + random.index(14) {
             let index = events.len();
@@ -136,10 +168,57 @@ fn execution(random: &mut SplitMix) -> Vec<Event> {
                 request,
                 parents,
                 fields: [("v".to_owned(), value)].into(),
+                ..in_tree(random, &above)
             });
         }
     }
     events
+}
+
+/// An event of a random span of a tree, or outside of all.
+fn in_tree(random: &mut SplitMix, above: &[Option<usize>]) -> Event {
+    if random.one_in(6) {
+        return Event::default();
+    }
+    let span = random.index(above.len());
+    if random.one_in(3) {
+        return Event { nest: Nest { within: Some(span as u32), spans: None }, ..Event::default() };
+    }
+    let is_within = |&other: &usize| ancestors(above, other).any(|known| known == span);
+    let end = (span..above.len()).take_while(is_within).count() + span;
+    let within = above[span].map(|parent| parent as u32);
+    let nest = Nest { within, spans: Some(span as u32..end as u32) };
+    Event { edge: Edge::Start, nest, ..Event::default() }
+}
+
+/// A span and those above it.
+fn ancestors(above: &[Option<usize>], span: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(span), |&span| above[span])
+}
+
+/// For each event and each other one, whether that one has each of the relations to it.
+struct Related(Vec<Vec<bool>>, Vec<Vec<(bool, bool)>>);
+
+impl Related {
+    fn new(events: &[Event]) -> Self {
+        let below = |of: &Event, event: &Event| {
+            let (Some(spans), Some(within)) = (&of.nest.spans, event.nest.within) else {
+                return (false, false);
+            };
+            let is_same = of.request == event.request;
+            (is_same && spans.contains(&within), is_same && within == spans.start)
+        };
+        let all = events.iter().map(|of| events.iter().map(|event| below(of, event)).collect());
+        Related(precedes(events), all.collect())
+    }
+
+    fn has(&self, relation: Relation, at: usize, event: usize) -> bool {
+        match relation {
+            Relation::Before => self.0[at][event],
+            Relation::Below => self.1[at][event].0,
+            Relation::Child => self.1[at][event].1,
+        }
+    }
 }
 
 /// For each event, whether each other one precedes it.
@@ -162,7 +241,7 @@ fn precedes(events: &[Event]) -> Vec<Vec<bool>> {
 fn rows(
     query: &Query,
     events: &[Event],
-    before: &[Vec<bool>],
+    related: &Related,
     variable: usize,
     at: usize,
 ) -> Vec<Vec<Option<usize>>> {
@@ -175,7 +254,8 @@ fn rows(
         }
         if query.is_absent(index) {
             let is_there = (0..events.len()).any(|event| {
-                let is_one = before[at][event] && joined.points.contains(&&*events[event].tracepoint);
+                let is_one = related.has(joined.relation, at, event)
+                    && joined.points.contains(&&*events[event].tracepoint);
                 let mut row = vec![None; query.variables.len()];
                 (row[variable], row[index]) = (Some(at), Some(event));
                 is_one
@@ -191,16 +271,18 @@ fn rows(
             continue;
         }
         let candidates: Vec<usize> = (0..events.len())
-            .filter(|&event| before[at][event] && joined.points.contains(&&*events[event].tracepoint))
+            .filter(|&event| {
+                related.has(joined.relation, at, event) && joined.points.contains(&&*events[event].tracepoint)
+            })
             .collect();
         let chosen = candidates.iter().filter(|&&event| match joined.choice {
             None => true,
-            Some((true, n)) => candidates.iter().filter(|&&other| before[event][other]).count() < n,
-            Some((false, n)) => candidates.iter().filter(|&&other| before[other][event]).count() < n,
+            Some((true, n)) => candidates.iter().filter(|&&other| related.0[event][other]).count() < n,
+            Some((false, n)) => candidates.iter().filter(|&&other| related.0[other][event]).count() < n,
         });
         let mut next = Vec::new();
         for &event in chosen {
-            for inner in rows(query, events, before, index, event) {
+            for inner in rows(query, events, related, index, event) {
                 for row in &rows_so_far {
                     next.push(row.iter().zip(&inner).map(|(one, two)| one.or(*two)).collect());
                 }
@@ -228,8 +310,8 @@ fn holds((of, bound): &(usize, Result<i64, usize>), row: &[Option<usize>], event
 }
 
 /// The answer over the rows that begin at these events of the query's first variable.
-fn answer(query: &Query, events: &[Event], before: &[Vec<bool>], starts: &[usize]) -> Vec<Vec<Value>> {
-    let all = starts.iter().flat_map(|&start| rows(query, events, before, 0, start));
+fn answer(query: &Query, events: &[Event], related: &Related, starts: &[usize]) -> Vec<Vec<Value>> {
+    let all = starts.iter().flat_map(|&start| rows(query, events, related, 0, start));
     let value = |row: &[Option<usize>], of: usize| {
         row[of].map_or(Value::Null, |event| events[event].fields["v"].clone())
     };
@@ -280,14 +362,15 @@ fn random_queries_have_the_answers_of_the_model() {
         let query = query(&mut random);
         // A third of the programs ask another query about what precedes each event.
         let sub = random.one_in(3);
-        let top = random.one_of(&POINTS);
+        let (top, how) = (random.one_of(&POINTS), Relation::random(&mut random));
         let written = if sub {
             let columns: Vec<String> = (0..query.folds.len()).map(|index| format!("s.f{index}")).collect();
             let keys = query.keys.iter().map(|key| format!("s.x{key}.v"));
             let columns: Vec<String> = keys.chain(columns).collect();
             format!(
-                "Q: {}\n\nFrom e In {top} Join s In Q On s -> e Select {}, e.v",
+                "Q: {}\n\nFrom e In {top} Join s In Q {} Select {}, e.v",
                 text(&query, true),
+                how.clause("s", "e"),
                 columns.join(", ")
             )
         } else {
@@ -298,18 +381,22 @@ fn random_queries_have_the_answers_of_the_model() {
             random.one_of(&["none", "all", "all", "columns", "filters", "groups", "filters,groups"]);
         let plan = parsed.plan(rewrite.parse().unwrap()).unwrap();
         let events = execution(&mut random);
-        let before = precedes(&events);
+        let related = Related::new(&events);
         let expected = if sub {
             let tops = (0..events.len()).filter(|&index| events[index].tracepoint == top);
             tops.flat_map(|index| {
-                let mut rows =
-                    answer(&query, &events, &before, &starts(&query, &events, |at| before[index][at]));
+                let mut rows = answer(
+                    &query,
+                    &events,
+                    &related,
+                    &starts(&query, &events, |at| related.has(how, index, at)),
+                );
                 rows.iter_mut().for_each(|row| row.push(events[index].fields["v"].clone()));
                 rows
             })
             .collect()
         } else {
-            let mut rows = answer(&query, &events, &before, &starts(&query, &events, |_| true));
+            let mut rows = answer(&query, &events, &related, &starts(&query, &events, |_| true));
             // A count of nothing is 0, and other aggregates of nothing have no row.
             let counts = query.folds.iter().all(|(function, _)| *function == "COUNT");
             if rows.is_empty() && query.keys.is_empty() && counts {

@@ -183,6 +183,13 @@ pub(super) fn problems(answer: &Answer) -> Vec<ProblemCount> {
         false,
         Vec::new(),
     );
+    add(
+        "below-no-span",
+        "points that are not of a span, so that nothing is below them: name the start or end of a span",
+        table.flat,
+        false,
+        Vec::new(),
+    );
     add("late-traces", "traces kept late, which have weight 0", answer.late_traces, false, Vec::new());
     problems
 }
