@@ -349,8 +349,8 @@ fn closure(mut before: BTreeSet<(Name, Name)>) -> BTreeSet<(Name, Name)> {
     before
 }
 
-/// Each pair of points of which a query's join says that one happened before the other.
-fn joined(plan: &Plan, spans: &[Span<'static>], skews: [i64; 3]) -> BTreeSet<(Name, Name)> {
+/// Each pair of points that a query joins by a clause: `a`, and the `b` that it is before or below.
+fn joined(plan: &Plan, spans: &[Span<'static>], skews: [i64; 3], clause: &str) -> BTreeSet<(Name, Name)> {
     let all = plan.names();
     let list = |names: &[Name]| {
         let names =
@@ -358,7 +358,7 @@ fn joined(plan: &Plan, spans: &[Span<'static>], skews: [i64; 3]) -> BTreeSet<(Na
         names.collect::<Vec<_>>().join(", ")
     };
     let text = format!(
-        "From b In {0} Join a In {0} On a -> b Select a.tracepoint, a.duration, b.tracepoint, b.duration",
+        "From b In {0} Join a In {0} {clause} Select a.tracepoint, a.duration, b.tracepoint, b.duration",
         list(&all)
     );
     let query = Program::parse(&text).expect("valid").plan(Rewrite::ALL).expect("a plan");
@@ -443,7 +443,7 @@ fn check(plan: &Plan, spans: &[Span<'static>], skews: [i64; 3], say: &str) {
     };
     let (by_order, offsets) = ordered(plan, spans, skews);
     assert_eq!(differ(&by_order), (vec![], vec![]), "{say}: order has more, the model has more; {plan:#?}");
-    let by_query = joined(plan, spans, skews);
+    let by_query = joined(plan, spans, skews, "On a -> b");
     assert_eq!(
         differ(&by_query),
         (vec![], vec![]),
@@ -462,6 +462,40 @@ fn order_queries_and_reachability_agree_whatever_clocks_say() {
         for skews in [[0; 3], [0, 200_000_000, -70_000_000], [-3_600_000_000_000, 5_000_000, 1]] {
             check(&plan, &plan.spans(skews), skews, &format!("seed {seed}, skews {skews:?}"));
         }
+    }
+}
+
+/// Below is said by parents alone, whatever clocks say.
+#[test]
+fn queries_find_what_is_below_a_span() {
+    for seed in 0..size(40, 1000) {
+        let plan = plan(&mut SplitMix::new(seed), seed % 2 == 1);
+        let above = |at: usize| std::iter::successors(plan.spans[at].parent, |&at| plan.spans[at].parent);
+        let (mut below, mut child) = (BTreeSet::new(), BTreeSet::new());
+        // The points within a span, directly or further down.
+        let mut add = |point: Name, spans: &mut dyn Iterator<Item = usize>| {
+            for (depth, span) in spans.enumerate() {
+                for is_end in [false, true] {
+                    let pair = (point.clone(), (plan.span_name(span), is_end));
+                    below.extend(std::iter::once(pair.clone()));
+                    child.extend((depth == 0).then_some(pair));
+                }
+            }
+        };
+        for (at, span) in plan.spans.iter().enumerate() {
+            add((plan.span_name(at), false), &mut above(at));
+            add((plan.span_name(at), true), &mut above(at));
+            for number in 0..span.events.len() {
+                add((format!("e{at}_{number}"), false), &mut std::iter::once(at).chain(above(at)));
+            }
+        }
+        for (number, &(at, _)) in plan.logs.iter().enumerate() {
+            add((format!("l{number}"), false), &mut std::iter::once(at).chain(above(at)));
+        }
+        let skews = [0, 200_000_000, -70_000_000];
+        let spans = plan.spans(skews);
+        assert_eq!(joined(&plan, &spans, skews, "Below b"), below, "seed {seed}: {plan:#?}");
+        assert_eq!(joined(&plan, &spans, skews, "Child Of b"), child, "seed {seed}: {plan:#?}");
     }
 }
 
