@@ -32,6 +32,8 @@ pub struct Question<'q> {
     pub rules: Options,
     /// Estimate: each trace counts by its weight (`ot=th`), if tracestates were kept.
     pub weights: bool,
+    /// Name traces behind each row.
+    pub traces: bool,
 }
 
 /// The answer to a query.
@@ -109,7 +111,8 @@ struct Part<'r> {
 
 impl Part<'_> {
     fn new(question: Question<'_>) -> Self {
-        let options = OutputOptions { weights: question.weights, ..OutputOptions::default() };
+        let (weights, traces) = (question.weights, question.traces);
+        let options = OutputOptions { weights, traces, ..OutputOptions::default() };
         Self {
             graph: TraceGraph::new(question.rules),
             spans: Vec::new(),
@@ -169,7 +172,8 @@ impl<'q, 'r> Asker<'q, 'r> {
             any_event: !of_events.is_empty()
                 && (lines.is_some() || of_events.iter().any(|lists| lists.wants(Edge::Event))),
             of_events,
-            names_trace: plan.variables().iter().any(|known| known.builtin() == Some(Builtin::Trace)),
+            names_trace: question.traces
+                || plan.variables().iter().any(|known| known.builtin() == Some(Builtin::Trace)),
             class: place(CLASS),
             classes: HashMap::default(),
             lines,

@@ -137,6 +137,10 @@ impl Point for Recorded<'_, '_> {
         variable.builtin().map_or(Value::Null, |builtin| self.builtin(builtin, sources))
     }
 
+    fn trace(&self) -> Value {
+        self.trace.clone()
+    }
+
     fn nest(&self) -> Nest {
         self.nests.of(self.span, self.edge())
     }

@@ -55,7 +55,8 @@ pub fn ask_all(
         traces,
         nothing: (Value::Null, 1.0),
     };
-    let options = OutputOptions { weights: question.weights, ..OutputOptions::default() };
+    let (weights, traces) = (question.weights, question.traces);
+    let options = OutputOptions { weights, traces, ..OutputOptions::default() };
     let mut walk = Walk { points: &points, output: Output::new(plan, options) };
     let mut pulse = Pulse::new(&stop);
     let mut cycles = 0;
@@ -261,6 +262,10 @@ impl Point for Other<'_, '_> {
         own.cloned()
             .or_else(|| self.stated(variable.name()))
             .unwrap_or_else(|| variable.builtin().map_or(Value::Null, |builtin| self.builtin(builtin)))
+    }
+
+    fn trace(&self) -> Value {
+        self.points.trace(self.row).0.clone()
     }
 
     fn nest(&self) -> Nest {

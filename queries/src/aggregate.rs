@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::sketch::Sketch;
+use crate::spread::{Estimate, Spread};
 use crate::sum::Sum;
 use crate::value::{Number, Value};
 use crate::wire::{Reader, Writer};
@@ -54,11 +55,6 @@ impl Function {
     /// Whether packs may be grouped for it: a sketch would take more room than its rows.
     pub(crate) fn groups(self) -> bool {
         !matches!(self, Function::Quantile(_) | Function::Distinct)
-    }
-
-    /// Whether a sum over sampled traces estimates it without bias, so that it has an error.
-    pub(crate) fn is_estimate(self) -> bool {
-        matches!(self, Function::Count | Function::Sum)
     }
 
     /// Whether the result depends on the weights of its rows.
@@ -214,11 +210,30 @@ impl State {
         }
     }
 
-    /// The sum behind COUNT and SUM, of which an estimate has an error.
-    pub(crate) fn linear(&self) -> f64 {
+    /// The sum of which an estimate has an error, and the number of values by which it is divided.
+    pub(crate) fn parts(&self) -> (f64, f64) {
         match self {
-            State::Count(sum) | State::Sum(sum, _) => sum.to_f64(),
-            _ => 0.0,
+            State::Count(sum) | State::Sum(sum, _) => (sum.to_f64(), 0.0),
+            State::Average(sum, count) => (sum.to_f64(), count.to_f64()),
+            State::Quantile(sketch) => (0.0, sketch.weight()),
+            State::Least(..) | State::Distinct(_) => (0.0, 0.0),
+        }
+    }
+
+    /// The error of an estimate from sampled traces; `None` for what has none.
+    pub(crate) fn estimate(&self, function: Function, spread: &Spread) -> Option<Estimate> {
+        let (sum, n) = self.parts();
+        match (self, function) {
+            (State::Count(_), _) => {
+                let estimate = spread.of_sum(sum);
+                Some(Estimate { low: estimate.low.map(|low| low.max(0.0)), ..estimate })
+            }
+            (State::Sum(_, true), _) => Some(spread.of_sum(sum)),
+            (State::Average(..), _) if n > 0.0 => Some(spread.of_ratio(sum / n, n)),
+            (State::Quantile(sketch), Function::Quantile(share)) if n > 0.0 => {
+                Some(spread.of_quantile(share, n, |share| sketch.quantile(share)))
+            }
+            _ => None,
         }
     }
 

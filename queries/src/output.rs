@@ -1,15 +1,16 @@
 //! The answer of a query: groups with their aggregates, in bounded memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::advice::Input;
 use crate::aggregate::{Function, State};
 use crate::bag::{BRANCH_BITS, Bag};
+use crate::bounded::{Absorb, Bounded};
 use crate::entry::Limits;
 use crate::nest::Nests;
 use crate::plan::Plan;
-use crate::sum::FloatSum;
+use crate::spread::{Estimate, Spread};
 use crate::value::Value;
+use crate::why::{Traces, Why};
 
 /// The tracepoints whose lost flows are counted by name.
 const LOST: usize = 1000;
@@ -37,6 +38,8 @@ impl Default for OutputLimits {
 pub struct OutputOptions {
     /// Each trace counts as often as [`Point::weight`](crate::Point::weight) says.
     pub weights: bool,
+    /// Each row names traces with its matches.
+    pub traces: bool,
     /// The bounds of the bags.
     pub bags: Limits,
     /// The bounds of the answer.
@@ -48,7 +51,8 @@ pub struct OutputOptions {
 
 impl Default for OutputOptions {
     fn default() -> Self {
-        OutputOptions { weights: false, bags: Limits::RECORDING, limits: OutputLimits::default(), seed: None }
+        let (bags, limits) = (Limits::RECORDING, OutputLimits::default());
+        OutputOptions { weights: false, traces: false, bags, limits, seed: None }
     }
 }
 
@@ -127,6 +131,10 @@ impl Output {
         self.options.weights
     }
 
+    pub(crate) fn names_traces(&self) -> bool {
+        self.options.traces
+    }
+
     pub(crate) fn impossible(&mut self) -> &mut u64 {
         &mut self.counts.impossible
     }
@@ -158,11 +166,11 @@ impl Output {
     pub(crate) fn emit<'a>(
         &mut self,
         key: impl Iterator<Item = &'a Value>,
-        terms: impl Fn(Input) -> Given<'a>,
-        inputs: impl Iterator<Item = Input> + Clone,
+        given: impl Iterator<Item = Given<'a>> + Clone,
         count: i128,
         weight: f64,
         incomplete: bool,
+        trace: Option<&Value>,
     ) {
         self.counts.emitted = self.counts.emitted.saturating_add(count);
         if incomplete {
@@ -176,8 +184,8 @@ impl Output {
         let start = || functions.iter().map(|function| function.start()).collect::<Vec<_>>();
         let impossible = &mut self.counts.impossible;
         let mut add = |states: &mut Vec<State>| {
-            for (state, input) in states.iter_mut().zip(inputs.clone()) {
-                match terms(input) {
+            for (state, given) in states.iter_mut().zip(given.clone()) {
+                match given {
                     Given::Row => state.add_row(count),
                     Given::Value(value) => *impossible += u64::from(!state.add(value, count)),
                     Given::Partial(partial, times) => state.merge(partial, times),
@@ -188,6 +196,9 @@ impl Output {
         if self.options.weights && !self.listing {
             let group = self.trace.group(&values, long, limit, Trace::default);
             group.count = group.count.saturating_add(count);
+            if let Some(trace) = trace {
+                group.traces.get_or_insert_default().add(trace, functions, given.clone());
+            }
             let states = match group.parts.iter_mut().find(|(known, _)| *known == weight) {
                 Some((_, states)) => states,
                 None => {
@@ -200,6 +211,9 @@ impl Output {
         } else {
             let group = self.table.group(&values, long, limit, || Total::new(start()));
             group.count = group.count.saturating_add(count);
+            if let Some(trace) = trace {
+                group.traces.get_or_insert_default().add(trace, functions, given.clone());
+            }
             add(&mut group.states);
         }
         self.key = values;
@@ -235,10 +249,10 @@ impl Output {
         let (limit, functions) = (self.options.limits.groups, &self.functions);
         let total = || Total::new(functions.iter().map(|function| function.start()).collect());
         if let Some(other) = trace.other {
-            self.table.group(&[], true, limit, total).add(&other);
+            self.table.group(&[], true, limit, total).add(other);
         }
         for (key, group) in trace.groups {
-            self.table.group(&key, false, limit, total).add(&group);
+            self.table.group(&key, false, limit, total).add(group);
         }
     }
 
@@ -271,7 +285,7 @@ impl Output {
         let limit = self.options.limits.groups;
         self.table.trim(limit);
         let mut table = Table {
-            errors: (self.options.weights && !self.listing).then(Vec::new),
+            estimates: (self.options.weights && !self.listing).then(Vec::new),
             emitted: clamp(self.counts.emitted),
             incomplete_rows: clamp(self.counts.incomplete),
             impossible: self.counts.impossible,
@@ -309,6 +323,9 @@ impl Output {
                 .map(|&position| key.get(position).cloned().unwrap_or_default())
                 .collect();
             table.rows.extend(std::iter::repeat_n(row, shown));
+            if let Some(traces) = &group.traces {
+                table.why.extend(std::iter::repeat_n(traces.of_row(&self.positions, self.keys), shown));
+            }
             left_out = left_out.saturating_add(group.count - shown as i128);
         }
         table.left_out = clamp(left_out);
@@ -327,7 +344,7 @@ impl Output {
         let nothing = is_nothing.then_some((&[][..], &nothing, true));
         for (key, group, known) in groups.chain(rest).chain(nothing) {
             let mut row = Vec::new();
-            let mut errors = Vec::new();
+            let mut estimates = Vec::new();
             let is_unknown = self.options.weights && !group.weighted && group.count > 0;
             for &position in &self.positions {
                 let fold = position.wrapping_sub(self.keys);
@@ -338,15 +355,20 @@ impl Output {
                     _ => Value::Null,
                 };
                 table.cut_counts += u64::from(group.states.get(fold).is_some_and(State::is_cut));
-                let estimate = self.functions.get(fold).is_some_and(|function| function.is_estimate());
-                let variance = group.variances.get(fold).map_or(0.0, FloatSum::total);
-                errors.push((estimate && known && !is_unknown).then(|| variance.max(0.0).sqrt()));
+                let spread = group.spreads.get(fold).filter(|_| known && !is_unknown);
+                let parts = self.functions.get(fold).zip(group.states.get(fold)).zip(spread);
+                estimates
+                    .push(parts.and_then(|((function, state), spread)| state.estimate(*function, spread)));
                 row.push(value);
             }
             table.rows.push(row);
+            if self.options.traces {
+                let why = group.traces.as_ref().map(|traces| traces.of_row(&self.positions, self.keys));
+                table.why.push(why.unwrap_or_default());
+            }
             table.seen.push(is_unknown.then(|| clamp(group.count)));
-            if let Some(all) = &mut table.errors {
-                all.push(errors);
+            if let Some(all) = &mut table.estimates {
+                all.push(estimates);
             }
         }
     }
@@ -356,96 +378,6 @@ fn clamp(number: i128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// Groups of which the smallest keys stay when there are too many. The kept ones and the sum of
-/// the others depend only on the rows, not on their order.
-#[derive(Debug)]
-struct Bounded<G> {
-    groups: HashMap<Box<[Value]>, G>,
-    /// Larger keys belong to the others.
-    ceiling: Option<Box<[Value]>>,
-    other: Option<G>,
-}
-
-impl<G> Default for Bounded<G> {
-    fn default() -> Self {
-        Bounded { groups: HashMap::new(), ceiling: None, other: None }
-    }
-}
-
-trait Absorb {
-    fn absorb(&mut self, other: Self);
-}
-
-impl<G: Absorb> Bounded<G> {
-    fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.other.is_none()
-    }
-
-    fn group(&mut self, key: &[Value], beyond: bool, limit: usize, start: impl FnOnce() -> G) -> &mut G {
-        if beyond || self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
-            return self.other.get_or_insert_with(start);
-        }
-        if !self.groups.contains_key(key) {
-            if self.groups.len() >= limit.saturating_mul(2) {
-                self.trim(limit);
-                if self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
-                    return self.other.get_or_insert_with(start);
-                }
-            }
-            return self.groups.entry(key.into()).or_insert_with(start);
-        }
-        // The borrow of a hit cannot be returned from a conditional `get_mut`.
-        self.groups.entry(key.into()).or_insert_with(start)
-    }
-
-    /// Keeps the `limit` smallest keys.
-    fn trim(&mut self, limit: usize) {
-        if self.groups.len() <= limit || limit == 0 {
-            return;
-        }
-        let mut all: Vec<_> = std::mem::take(&mut self.groups).into_iter().collect();
-        all.select_nth_unstable_by(limit - 1, |one, two| one.0.cmp(&two.0));
-        for (_, group) in all.drain(limit..) {
-            self.absorb(group);
-        }
-        self.ceiling = all.last().map(|(key, _)| key.clone());
-        self.groups = all.into_iter().collect();
-    }
-
-    fn absorb(&mut self, group: G) {
-        match &mut self.other {
-            Some(other) => other.absorb(group),
-            None => self.other = Some(group),
-        }
-    }
-
-    fn merge(&mut self, more: Bounded<G>, limit: usize) {
-        if let Some(other) = more.other {
-            self.absorb(other);
-        }
-        let lower = match (self.ceiling.take(), more.ceiling) {
-            (Some(one), Some(two)) => Some(one.min(two)),
-            (one, two) => one.or(two),
-        };
-        self.ceiling = lower;
-        for (key, group) in more.groups {
-            match self.groups.get_mut(&key) {
-                Some(known) => known.absorb(group),
-                None => {
-                    self.groups.insert(key, group);
-                }
-            }
-        }
-        if let Some(ceiling) = &self.ceiling {
-            let beyond: Vec<_> = self.groups.extract_if(|key, _| key > ceiling).collect();
-            beyond.into_iter().for_each(|(_, group)| self.absorb(group));
-        }
-        if self.groups.len() >= limit.saturating_mul(2) {
-            self.trim(limit);
-        }
-    }
-}
-
 /// A group of the answer.
 #[derive(Debug)]
 struct Total {
@@ -453,34 +385,29 @@ struct Total {
     /// With weights: whether a row has one.
     weighted: bool,
     states: Vec<State>,
-    /// The variance of each aggregate, with weights.
-    variances: Vec<FloatSum>,
+    /// With weights: the spread of each aggregate.
+    spreads: Vec<Spread>,
+    traces: Option<Box<Traces>>,
 }
 
 impl Total {
     fn new(states: Vec<State>) -> Total {
-        Total { count: 0, weighted: false, states, variances: Vec::new() }
+        Total { count: 0, weighted: false, states, spreads: Vec::new(), traces: None }
     }
 
-    /// Adds a trace's rows, and the estimated variance of their weighted sum. Rows of one trace
-    /// were sampled by one number: two weights were both kept whenever the larger was, so the
-    /// unbiased estimate is the sum of (v w - max(v, w)) x y over pairs of them.
-    fn add(&mut self, trace: &Trace) {
-        self.variances.resize_with(self.states.len(), FloatSum::default);
+    /// Adds a trace's rows.
+    fn add(&mut self, trace: Trace) {
+        self.spreads.resize_with(self.states.len(), Spread::default);
         self.count = self.count.saturating_add(trace.count);
+        merge_traces(&mut self.traces, trace.traces);
         for (weight, states) in &trace.parts {
             self.weighted |= *weight > 0.0;
             for (state, more) in self.states.iter_mut().zip(states) {
                 state.merge_weighted(more, *weight);
             }
         }
-        for (index, variance) in self.variances.iter_mut().enumerate() {
-            for (weight, states) in trace.parts.iter().filter(|(weight, _)| *weight > 0.0) {
-                for (other, more) in trace.parts.iter().filter(|(weight, _)| *weight > 0.0) {
-                    let factor = weight * other - weight.max(*other);
-                    variance.add(factor * states[index].linear() * more[index].linear());
-                }
-            }
+        for (index, spread) in self.spreads.iter_mut().enumerate() {
+            spread.add(trace.parts.iter().map(|(weight, states)| (*weight, states[index].parts())));
         }
     }
 }
@@ -489,15 +416,22 @@ impl Absorb for Total {
     fn absorb(&mut self, other: Total) {
         self.count = self.count.saturating_add(other.count);
         self.weighted |= other.weighted;
+        merge_traces(&mut self.traces, other.traces);
         for (state, more) in self.states.iter_mut().zip(&other.states) {
             state.merge(more, 1);
         }
-        if self.variances.len() < other.variances.len() {
-            self.variances.resize_with(other.variances.len(), FloatSum::default);
+        if self.spreads.len() < other.spreads.len() {
+            self.spreads.resize_with(other.spreads.len(), Spread::default);
         }
-        for (variance, more) in self.variances.iter_mut().zip(&other.variances) {
-            variance.merge(more, 1.0);
+        for (spread, more) in self.spreads.iter_mut().zip(&other.spreads) {
+            spread.merge(more);
         }
+    }
+}
+
+fn merge_traces(own: &mut Option<Box<Traces>>, more: Option<Box<Traces>>) {
+    if let Some(more) = more {
+        own.get_or_insert_default().merge(*more);
     }
 }
 
@@ -505,12 +439,14 @@ impl Absorb for Total {
 #[derive(Debug, Default)]
 struct Trace {
     count: i128,
+    traces: Option<Box<Traces>>,
     parts: Vec<(f64, Vec<State>)>,
 }
 
 impl Absorb for Trace {
     fn absorb(&mut self, other: Trace) {
         self.count = self.count.saturating_add(other.count);
+        merge_traces(&mut self.traces, other.traces);
         for (weight, states) in other.parts {
             match self.parts.iter_mut().find(|(known, _)| *known == weight) {
                 Some((_, known)) => {
@@ -530,11 +466,13 @@ pub struct Table {
     pub columns: Vec<String>,
     /// The rows, in the order of their JSON text.
     pub rows: Vec<Vec<Value>>,
-    /// With weights: the standard error of each COUNT and SUM.
-    pub errors: Option<Vec<Vec<Option<f64>>>>,
+    /// With weights: the error of each COUNT, SUM, AVERAGE and QUANTILE.
+    pub estimates: Option<Vec<Vec<Option<Estimate>>>>,
     /// With weights: for each row the number of rows seen, if none of them has a weight because
     /// all were kept late. Its estimates are null. Else empty.
     pub seen: Vec<Option<u64>>,
+    /// With [`OutputOptions::traces`]: traces behind each row. Else empty.
+    pub why: Vec<Why>,
     /// Whether a column is an AVERAGE: with weights a ratio of two estimates, not unbiased.
     pub ratios: Vec<bool>,
     /// Rows of a listing beyond its bounds.
@@ -574,8 +512,11 @@ impl Table {
         if !self.seen.is_empty() {
             self.seen = order.iter().map(|(_, index)| self.seen[*index]).collect();
         }
-        if let Some(errors) = &mut self.errors {
-            *errors = order.iter().map(|(_, index)| std::mem::take(&mut errors[*index])).collect();
+        if !self.why.is_empty() {
+            self.why = order.iter().map(|(_, index)| std::mem::take(&mut self.why[*index])).collect();
+        }
+        if let Some(estimates) = &mut self.estimates {
+            *estimates = order.iter().map(|(_, index)| std::mem::take(&mut estimates[*index])).collect();
         }
     }
 }

@@ -114,6 +114,11 @@ pub trait Point {
     /// The value of a variable: the point's own field of the name, else the built-in one.
     fn variable(&self, variable: &Variable) -> Value;
 
+    /// The id of the trace. Only an output that names traces asks for it.
+    fn trace(&self) -> Value {
+        Value::Null
+    }
+
     /// The place in the tree of spans. Only a plan with more than one [stage](crate::Plan::stages)
     /// asks for it.
     fn nest(&self) -> Nest {

@@ -75,8 +75,7 @@ impl Sketch {
     /// interpolated, as `inspect` does: Hyndman and Fan's definition 7, "Sample Quantiles in
     /// Statistical Packages", 1996.
     pub(crate) fn quantile(&self, quantile: f64) -> Option<f64> {
-        let finite = self.positive.values().chain(self.negative.values()).chain(&self.infinite);
-        let all = finite.fold(self.zero, |sum, &weight| sum.saturating_add(weight));
+        let all = self.all();
         // Kept late, every value stands for none.
         if all == 0 {
             return None;
@@ -90,6 +89,16 @@ impl Sketch {
         let upper = self.at(below + 1.0)?;
         // Between two infinities there is no way.
         Some(if lower == upper { lower } else { lower + part * (upper - lower) })
+    }
+
+    fn all(&self) -> u128 {
+        let others = self.positive.values().chain(self.negative.values()).chain(&self.infinite);
+        others.fold(self.zero, |sum, &weight| sum.saturating_add(weight))
+    }
+
+    /// The weight of all values.
+    pub(crate) fn weight(&self) -> f64 {
+        self.all() as f64 / ONE
     }
 
     /// The value at a rank, from 0.

@@ -147,11 +147,12 @@ impl Plan {
                     return Some(Packing { bag: *bag, keep: *keep, relation: *relation, slots, folds, rows });
                 }
                 Operation::Emit { slots, folds } => {
+                    let incomplete = incomplete || joined_so_far.is_incomplete;
+                    let trace = (output.names_traces() && !rows.is_empty()).then(|| point.trace());
                     for row in &rows {
-                        let inputs = folds.iter().map(|fold| fold.input);
-                        let given = |input| row.given(input);
-                        let incomplete = incomplete || joined_so_far.is_incomplete;
-                        output.emit(row.columns(slots), given, inputs, row.count, row.weight, incomplete);
+                        let given = folds.iter().map(|fold| row.given(fold.input));
+                        let (count, weight) = (row.count, row.weight);
+                        output.emit(row.columns(slots), given, count, weight, incomplete, trace.as_ref());
                     }
                 }
             }

@@ -364,7 +364,7 @@ fn joined(plan: &Plan, spans: &[Span<'static>], skews: [i64; 3], clause: &str) -
     let query = Program::parse(&text).expect("valid").plan(Rewrite::ALL).expect("a plan");
     let query = Arc::new(query);
     let keep = Keep { points: Some(keep(&query)), origins: true, records: true, ..Keep::default() };
-    let question = Question { plan: &query, rules: Options::default(), weights: false };
+    let question = Question { plan: &query, rules: Options::default(), weights: false, traces: false };
     let answer = match plan.read(spans, skews, keep).spans_only() {
         Ok(recording) => ask(&recording, question, || false),
         Err(intake) => {

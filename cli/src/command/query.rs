@@ -42,6 +42,9 @@ Examples:
   astracer query run/ --logs -q 'From w In write
       Join r In MostRecent(\"GET /cart\") On r -> w
       Select r.trace, w.file, w.bytes'               through straces and logs
+  astracer query run/ --why -q 'From r In \"GET /cart\"@end
+      Join d In disk.read Below r
+      GroupBy r.host Select r.host, MAX(r.duration)' the trace of the slowest
   astracer query --explain -f reads.query            the advice of a query
 
 docs/queries.md has the language on one page, with questions people have.";
@@ -70,10 +73,14 @@ pub(crate) struct Query {
     #[arg(long, value_name = "FILE")]
     definitions: Option<PathBuf>,
 
-    /// Weight each trace by 1 / probability, from its threshold (`ot=th` in the tracestate): COUNT
-    /// and SUM become estimates with standard errors.
+    /// Weight each trace by 1 / probability, from its threshold (`ot=th` in the tracestate): COUNT,
+    /// SUM, AVERAGE and QUANTILE become estimates with 95 % intervals.
     #[arg(long)]
     weights: bool,
+
+    /// Name up to three traces with matches of each row, and the trace of each MIN and MAX.
+    #[arg(long)]
+    why: bool,
 
     /// Read log records, too, as points named like their loggers. Straces are always read, as
     /// points named like their system calls.
@@ -180,7 +187,7 @@ fn answer(args: &Query, stop: Stop<'_>) -> Result<String, Failure> {
     };
     let (found, input) = load::load_causes(&source, keep, logs, None, stop)?;
     let rules = Options { remote_returns: !args.no_remote_returns };
-    let question = Question { plan: &plan, rules, weights: args.weights };
+    let question = Question { plan: &plan, rules, weights: args.weights, traces: args.why };
     let (answer, recording) = ask(found, question, stop).ok_or(Failure::Interrupted)?;
     let problems = answer::problems(&answer);
     if args.json {

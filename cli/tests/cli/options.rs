@@ -269,6 +269,7 @@ const FLAGS: &[&str] = &[
     "--paper",
     "--explain",
     "--no-remote-returns",
+    "--why",
     "--logs",
     "--merged",
     "--follow",

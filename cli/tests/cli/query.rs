@@ -45,8 +45,8 @@ fn an_answer_has_the_promised_keys() {
     let text = "From dn In OpReadBlockProto GroupBy dn.host Select dn.host, COUNT";
     let answer = json(&["query", &path, "-q", text]);
     let keys: Vec<&str> = answer.as_object().unwrap().keys().map(String::as_str).collect();
-    let expected =
-        "clocks columns cut_counts errors hints incomplete_rows problems rows seen traces unweighted_traces";
+    let expected = "clocks columns cut_counts errors hints incomplete_rows intervals of_one_trace problems rows seen traces \
+         unweighted_traces why";
     assert_eq!(keys.join(" "), expected);
     assert_eq!(answer["columns"].to_string(), r#"["dn.host","COUNT"]"#);
     assert_eq!(answer["rows"].to_string(), r#"[["dn1",423],["dn2",449],["dn3",391]]"#);
@@ -114,8 +114,65 @@ fn weights_count_what_traces_stand_for() {
     assert_eq!(answer["rows"].to_string(), "[[3.0]]");
     assert!((answer["errors"][0][0].as_f64().unwrap() - 2f64.sqrt()).abs() < 1e-9, "{answer}");
     assert_eq!(answer["unweighted_traces"], 1);
+    assert_eq!(answer["of_one_trace"].to_string(), "[[0,0]]");
+    let text = success(&run(&["query", input.path(), "--weights", "-q", "From r In read Select COUNT"]));
+    assert!(text.contains("3.000* (0.228 to 5.772)") && text.contains("\n*: one trace makes up"), "{text}");
     let plain = json(&["query", input.path(), "-q", "From r In read Select COUNT"]);
     assert_eq!((plain["rows"].to_string(), &plain["errors"]), ("[[3]]".to_owned(), &Value::Null));
+}
+
+/// A second request that begins after the first one's reads is after them, and not above them.
+#[test]
+fn below_is_not_before() {
+    let span = |id: u32, parent: u32, name: &str, (begin, end): (u32, u32)| {
+        let parent = if parent == 0 { String::new() } else { format!("\"{parent:032x}\"") };
+        format!(r#"{{"a":"{id:032x}","b":{begin},"e":{end},"d":"{name}","r":"web","p":[{parent}]}}"#)
+    };
+    let spans = [
+        span(1, 0, "root", (0, 900)),
+        span(2, 1, "A", (100, 200)),
+        span(3, 2, "B", (110, 120)),
+        span(4, 3, "C", (112, 114)),
+        span(5, 1, "A", (300, 500)),
+        span(6, 5, "B", (310, 320)),
+        span(7, 5, "B", (330, 480)),
+    ];
+    let input = Scratch::new("query-below.json", &(spans.join("\n") + "\n"));
+    let rows = |text: &str| json(&["query", input.path(), "-q", text])["rows"].to_string();
+    let select = "GroupBy a.duration Select a.duration, COUNT";
+    let by = |clause: &str| rows(&format!("From a In A@end Join b In B {clause} {select}"));
+    assert_eq!(by("On b -> a"), "[[100000000,1],[200000000,3]]");
+    assert_eq!(by("Below a"), "[[100000000,1],[200000000,2]]");
+    assert_eq!(rows("From a In root Join c In \"*\" Below a Select COUNT"), "[[6]]");
+    assert_eq!(rows("From a In root Join c In \"*\" Child Of a Select COUNT"), "[[2]]");
+    // By hand: under root the two A; under each A its B; C is under the first B alone.
+    assert_eq!(rows("From a In A@end Join Without c In C Below a Select a.duration"), "[[200000000]]");
+    assert_eq!(
+        rows("From a In A@end Join b In B Below a Join c In C Child Of b Select a.duration"),
+        "[[100000000]]"
+    );
+}
+
+/// Each row names traces, and each extreme value the one that it is in.
+#[test]
+fn why_names_traces() {
+    let span = |trace: u32, ms: u32| {
+        format!(r#"{{"a":"{trace:016x}{:016x}","b":1,"e":{ms},"d":"read","r":"web","p":[]}}"#, 1)
+    };
+    let spans = [(9, 5), (2, 70), (4, 6), (3, 70), (5, 8)].map(|(trace, ms)| span(trace, ms));
+    let input = Scratch::new("query-why.json", &(spans.join("\n") + "\n"));
+    let text = "From r In read@end Select MAX(r.duration), COUNT, MIN(r.duration)";
+    let answer = json(&["query", input.path(), "--why", "-q", text]);
+    let id = |trace: u32| format!("{trace:016x}");
+    let expected = serde_json::json!([{
+        "traces": [id(2), id(3), id(4)],
+        "extremes": {"MAX(r.duration)": id(2), "MIN(r.duration)": id(9)},
+    }]);
+    assert_eq!(answer["why"], expected);
+    assert_eq!(json(&["query", input.path(), "-q", text])["why"], Value::Null);
+    let text = success(&run(&["query", input.path(), "--why", "-q", text]));
+    assert!(text.contains(&format!("\n  all: {}, ", id(2))), "{text}");
+    assert!(text.contains(&format!("\n    MIN(r.duration): in {}\n", id(9))), "{text}");
 }
 
 #[test]

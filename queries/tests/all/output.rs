@@ -60,11 +60,16 @@ fn sums_of_sampled_traces_are_estimates_with_errors() {
     let answer = table(&plan, options, &traces);
     let numbers = [9.0, 39.0, 39.0 / 9.0].map(Value::Float);
     assert_eq!(answer.rows, [[&numbers[..], &[Value::Int(100)]].concat()]);
-    let errors = [Some(48_f64.sqrt()), Some(768_f64.sqrt()), None, None];
-    assert_eq!(answer.errors, Some(vec![errors.to_vec()]));
+    // The average by its residual: 8 - 2 * 13 / 3 = -2 / 3, so 4 * 3 * (2 / 3)^2 / 9^2.
+    let errors = [48.0, 768.0, 16.0 / 243.0].map(|variance: f64| Some(variance.sqrt()));
+    let found = &answer.estimates.expect("weights")[0];
+    let found: Vec<Option<f64>> =
+        found.iter().map(|estimate| estimate.and_then(|estimate| estimate.error)).collect();
+    assert_eq!(found[..2], errors[..2]);
+    assert!((found[2].unwrap() - errors[2].unwrap()).abs() < 1e-12 && found[3].is_none(), "{found:?}");
     assert_eq!(answer.ratios, [false, false, true, false]);
     let plain = table(&plan, OutputOptions::default(), &traces);
-    assert_eq!((plain.rows[0][0].clone(), plain.errors), (Value::Int(4), None));
+    assert_eq!((plain.rows[0][0].clone(), plain.estimates), (Value::Int(4), None));
 }
 
 /// Rows of one trace with weights 2 and 4: the rarer was kept only if the other was. By hand
@@ -80,7 +85,8 @@ fn a_row_counts_by_its_rarest_tuple() {
     let answer = table(&single, options, &trace);
     let variance: f64 = 2.0 + 2.0 * 4.0 * 10.0 + 12.0 * 100.0;
     assert_eq!(answer.rows, [[Value::Float(42.0)]]);
-    assert_eq!(answer.errors, Some(vec![vec![Some(variance.sqrt())]]));
+    let estimate = answer.estimates.expect("weights")[0][0].expect("a sum");
+    assert!((estimate.error.unwrap() - variance.sqrt()).abs() < 1e-9, "{estimate:?}");
 }
 
 /// A table of a unique id: the smallest groups stay, and the sums over all rows are exact, in
@@ -216,7 +222,7 @@ fn groups_without_weights_say_what_was_seen() {
     let known = [Value::from("known"), Value::Float(2.0), Value::Int(3)];
     assert_eq!(answer.rows, [known, [Value::from("late"), Value::Null, Value::Int(6)]]);
     assert_eq!(answer.seen, [None, Some(4)]);
-    assert_eq!(answer.errors.map(|errors| errors[1].clone()), Some(vec![None, None, None]));
+    assert_eq!(answer.estimates.map(|rows| rows[1].clone()), Some(vec![None, None, None]));
     let answer = table(&plan, OutputOptions::default(), &[late(1)]);
     assert_eq!((answer.rows[0][1].clone(), answer.seen), (Value::Int(2), Vec::new()));
 }

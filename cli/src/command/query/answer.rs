@@ -1,8 +1,10 @@
 //! An answer as JSON, and what is missing in it.
 
+use std::collections::BTreeMap;
+
 use astracer_ask::Answer;
 use astracer_causality::shifts::SpanClock;
-use astracer_queries::{Fault, Value};
+use astracer_queries::{Estimate, Fault, Table, Value};
 use serde::{Serialize, Serializer};
 
 use crate::load::ProblemCount;
@@ -11,12 +13,20 @@ use crate::output::{escaped, measure};
 /// Examples of a problem, as elsewhere.
 const EXAMPLES: usize = crate::load::EXAMPLES;
 
+/// Values in the shape of the rows.
+type Cells<T> = Vec<Vec<Option<T>>>;
+
 /// The JSON object.
 #[derive(Serialize)]
 pub(super) struct Json<'a> {
     columns: &'a [String],
     rows: Vec<Vec<Cell<'a>>>,
-    errors: Option<&'a [Vec<Option<f64>>]>,
+    errors: Option<Cells<f64>>,
+    /// The ends of 95 % intervals, null where nothing bounds them.
+    intervals: Option<Cells<[Option<f64>; 2]>>,
+    /// The row and column of each estimate of whose variance one trace makes up a third.
+    of_one_trace: Vec<[usize; 2]>,
+    why: Option<Vec<Why<'a>>>,
     /// With weights: rows seen of each group of which none has a weight.
     seen: &'a [Option<u64>],
     traces: u64,
@@ -37,6 +47,14 @@ struct Clock<'a> {
     reference: &'a str,
     ahead_ns: i64,
     within_ns: Option<u64>,
+}
+
+/// Traces behind a row.
+#[derive(Serialize)]
+struct Why<'a> {
+    traces: Vec<Cell<'a>>,
+    /// By the name of a MIN or MAX, the trace that it is in.
+    extremes: BTreeMap<&'a str, Cell<'a>>,
 }
 
 struct Cell<'a>(&'a Value);
@@ -68,7 +86,10 @@ pub(super) fn json<'a>(
     Json {
         columns: &table.columns,
         rows: table.rows.iter().map(|row| row.iter().map(Cell).collect()).collect(),
-        errors: table.errors.as_deref(),
+        errors: estimates(table, |estimate| estimate.error),
+        intervals: estimates(table, |estimate| Some([estimate.low, estimate.high])),
+        of_one_trace: of_one_trace(table),
+        why: (!table.why.is_empty()).then(|| why(table)),
         seen: &table.seen,
         traces: table.traces,
         unweighted_traces: answer.unweighted_traces,
@@ -78,6 +99,29 @@ pub(super) fn json<'a>(
         clocks: off(answer).map(Clock::of).collect(),
         problems: input.iter().chain(found).collect(),
     }
+}
+
+/// A part of each estimate.
+fn estimates<T>(table: &Table, part: impl Fn(Estimate) -> Option<T>) -> Option<Cells<T>> {
+    let row = |row: &Vec<Option<Estimate>>| row.iter().map(|estimate| estimate.and_then(&part)).collect();
+    table.estimates.as_ref().map(|rows| rows.iter().map(row).collect())
+}
+
+fn of_one_trace(table: &Table) -> Vec<[usize; 2]> {
+    let rows = table.estimates.iter().flatten().enumerate();
+    let cells =
+        rows.flat_map(|(at, row)| row.iter().enumerate().map(move |(column, cell)| (at, column, cell)));
+    let is_of_one = |cell: &Option<Estimate>| cell.is_some_and(|estimate| estimate.is_of_one);
+    cells.filter(|(.., cell)| is_of_one(cell)).map(|(at, column, _)| [at, column]).collect()
+}
+
+fn why(table: &Table) -> Vec<Why<'_>> {
+    let rows = table.why.iter().map(|why| {
+        let named = table.columns.iter().zip(&why.extremes);
+        let extremes = named.filter_map(|(name, trace)| Some((&**name, Cell(trace.as_ref()?))));
+        Why { traces: why.traces.iter().map(Cell).collect(), extremes: extremes.collect() }
+    });
+    rows.collect()
 }
 
 impl<'a> Clock<'a> {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use astracer_ask::Answer;
-use astracer_queries::{Fault, Plan, Value};
+use astracer_queries::{Estimate, Fault, Plan, Table, Value};
 
 use crate::failure::Failure;
 use crate::load::{Input, ProblemCount};
@@ -52,7 +52,7 @@ pub(super) fn screen(
     text.push('\n');
     let header: Vec<&str> = table.columns.iter().map(String::as_str).collect();
     let rows = order[..count].iter().map(|&at| {
-        let errors = table.errors.as_ref().and_then(|errors| errors.get(at));
+        let estimates = table.estimates.as_ref().and_then(|estimates| estimates.get(at));
         let cells = table.rows[at].iter().enumerate();
         let seen = table.seen.get(at).copied().flatten();
         cells
@@ -60,8 +60,8 @@ pub(super) fn screen(
                 if let (Some(seen), Value::Null, Some(true)) = (seen, value, aggregates.get(column)) {
                     return format!("{} seen", output::count(seen));
                 }
-                let error = errors.and_then(|errors| errors.get(column).copied().flatten());
-                cell(value, column, aggregates.get(column) == Some(&true), error)
+                let estimate = estimates.and_then(|cells| cells.get(column).copied().flatten());
+                cell(value, column, aggregates.get(column) == Some(&true), estimate)
             })
             .collect()
     });
@@ -82,8 +82,9 @@ pub(super) fn screen(
         if table.emitted == 1 { "match" } else { "matches" },
         output::plural(table.traces, "trace"),
     );
-    if let Some(errors) = &table.errors {
-        weights(answer, errors, &mut text);
+    text.push_str(&why(table, &order[..count], &aggregates));
+    if let Some(estimates) = &table.estimates {
+        weights(answer, estimates, &mut text);
     } else if is_sampled && aggregates.contains(&true) {
         text.push_str("the recording is a sample; --weights estimates the counts and sums of all traces\n");
     }
@@ -119,7 +120,7 @@ fn order(rows: &[Vec<Value>], sort: Option<usize>) -> Vec<usize> {
     order
 }
 
-fn cell(value: &Value, column: usize, is_aggregate: bool, error: Option<f64>) -> String {
+fn cell(value: &Value, column: usize, is_aggregate: bool, estimate: Option<Estimate>) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),
         // Ids and times are columns too, and have no separators.
@@ -134,15 +135,57 @@ fn cell(value: &Value, column: usize, is_aggregate: bool, error: Option<f64>) ->
         Value::Text(text) if column > 0 => output::shortened(&output::escaped(text), TEXT_WIDTH).into_owned(),
         other => other.to_string(),
     };
-    match error {
-        Some(error) => format!("{text} ±{}", output::measure(error)),
+    match estimate {
+        Some(Estimate { low, high, is_of_one, .. }) => {
+            let mark = if is_of_one { "*" } else { "" };
+            format!("{text}{mark} ({} to {})", end(low), end(high))
+        }
         None => text,
     }
 }
 
-fn weights(answer: &Answer, errors: &[Vec<Option<f64>>], text: &mut String) {
-    if errors.iter().flatten().any(Option::is_some) {
-        text.push_str("±: the standard error of an estimate; about 95 % lie within two of it\n");
+/// An end of an interval.
+fn end(number: Option<f64>) -> String {
+    number.map_or_else(
+        || "?".to_owned(),
+        |number| format!("{}{}", if number < 0.0 { "-" } else { "" }, output::measure(number.abs())),
+    )
+}
+
+/// The traces behind the shown rows.
+fn why(table: &Table, shown: &[usize], aggregates: &[bool]) -> String {
+    let mut text = String::new();
+    if table.why.is_empty() || shown.is_empty() {
+        return text;
+    }
+    text.push_str("\ntraces of each row\n");
+    for &at in shown {
+        let (Some(why), Some(row)) = (table.why.get(at), table.rows.get(at)) else { continue };
+        let names = |ids: &[Value]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let keys = row.iter().enumerate().filter(|(column, _)| aggregates.get(*column) != Some(&true));
+        let keys: Vec<String> = keys.map(|(_, value)| cell(value, 1, false, None)).collect();
+        let label = if keys.is_empty() { "all".to_owned() } else { keys.join(", ") };
+        let _ = writeln!(text, "  {label}: {}", names(&why.traces));
+        for (column, trace) in table.columns.iter().zip(&why.extremes) {
+            if let Some(trace) = trace {
+                let _ = writeln!(text, "    {}: in {trace}", output::escaped(column));
+            }
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn weights(answer: &Answer, estimates: &[Vec<Option<Estimate>>], text: &mut String) {
+    let mut all = estimates.iter().flatten().flatten();
+    if all.clone().next().is_some() {
+        text.push_str("(a to b): the 95 % interval of an estimate; ? where nothing bounds it\n");
+    }
+    if all.any(|estimate| estimate.is_of_one) {
+        text.push_str(
+            "*: one trace makes up more than a third of the variance; others like it may have been dropped, and \
+             the interval may be too narrow\n",
+        );
     }
     if answer.table.ratios.contains(&true) {
         text.push_str("AVERAGE is a ratio of two estimates, which is biased for few traces\n");

@@ -1,0 +1,172 @@
+//! The spread of estimates from sampled traces, and the intervals that it gives.
+
+use crate::sum::FloatSum;
+
+/// The quantile of the normal distribution for 95 %.
+const Z: f64 = 1.96;
+
+/// An estimate's error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The standard error; `None` for a quantile.
+    pub error: Option<f64>,
+    /// The 95 % interval; `None` where nothing bounds it.
+    pub low: Option<f64>,
+    /// Its upper end.
+    pub high: Option<f64>,
+    /// Whether one trace makes up more than a third of the variance. Others like it may have been
+    /// dropped, so that the interval is too narrow.
+    pub is_of_one: bool,
+}
+
+/// The moments of an aggregate over traces that were kept with a probability: of its sum s, and of
+/// the number n by which it is divided, if any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spread {
+    /// The variances: of s, of both, and of n.
+    second: [FloatSum; 3],
+    /// The third moments, from that of s to that of n.
+    third: [FloatSum; 4],
+    /// The largest part of one trace in the variance of s.
+    most: f64,
+}
+
+impl Spread {
+    /// Adds a trace's rows, by weight, each with s and n. Rows of one trace were sampled by one
+    /// number: two weights were both kept whenever the larger was, so the unbiased estimate of the
+    /// variance is the sum of (v w - max(v, w)) x y over pairs of them. A trace kept with
+    /// probability 1/w adds w (w - 1) (w - 2) x^3 to the third moment.
+    pub(crate) fn add(&mut self, parts: impl Iterator<Item = (f64, (f64, f64))> + Clone) {
+        let parts = parts.filter(|(weight, _)| *weight > 0.0);
+        let largest = parts.clone().map(|(weight, _)| weight).fold(0.0, f64::max);
+        let (mut own, mut s, mut n) = (0.0, 0.0, 0.0);
+        for (weight, (of_s, of_n)) in parts.clone() {
+            s += of_s * weight / largest;
+            n += of_n * weight / largest;
+            for (other, (more_s, more_n)) in parts.clone() {
+                let factor = weight * other - weight.max(other);
+                own += factor * of_s * more_s;
+                self.second[1].add(factor * of_s * more_n);
+                self.second[2].add(factor * of_n * more_n);
+            }
+        }
+        self.second[0].add(own);
+        self.most = self.most.max(own);
+        let factor = largest * (largest - 1.0) * (largest - 2.0);
+        for (moment, product) in self.third.iter_mut().zip([s * s * s, s * s * n, s * n * n, n * n * n]) {
+            moment.add(factor * product);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Spread) {
+        let own = self.second.iter_mut().chain(&mut self.third);
+        own.zip(other.second.iter().chain(&other.third)).for_each(|(sum, more)| sum.merge(more, 1.0));
+        self.most = self.most.max(other.most);
+    }
+
+    /// The error of a sum.
+    pub(crate) fn of_sum(&self, sum: f64) -> Estimate {
+        let variance = self.second[0].total().max(0.0);
+        let is_of_one = self.most > variance / 3.0 && variance > 0.0;
+        interval(sum, variance, self.third[0].total(), is_of_one)
+    }
+
+    /// The error of a ratio: that of the sum of s less the ratio of n, by the first term of its
+    /// Taylor series.
+    pub(crate) fn of_ratio(&self, ratio: f64, n: f64) -> Estimate {
+        let [ss, sn, nn] = self.second.each_ref().map(FloatSum::total);
+        let [sss, ssn, snn, nnn] = self.third.each_ref().map(FloatSum::total);
+        let variance = ss - 2.0 * ratio * sn + ratio * ratio * nn;
+        let third = sss - 3.0 * ratio * ssn + 3.0 * ratio * ratio * snn - ratio.powi(3) * nnn;
+        interval(ratio, variance.max(0.0) / (n * n), third / n.powi(3), false)
+    }
+
+    /// The error of a quantile of `n` values, which the values at the ends of an interval of its
+    /// rank have: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
+    /// The values of a trace are taken as being all on one side.
+    pub(crate) fn of_quantile(&self, share: f64, n: f64, at: impl Fn(f64) -> Option<f64>) -> Estimate {
+        let error = (share * (1.0 - share) * self.second[2].total().max(0.0)).sqrt() / n;
+        let end = |share: f64| at(share).filter(|_| (0.0..=1.0).contains(&share));
+        let (low, high) = (end(share - Z * error), end(share + Z * error));
+        Estimate { error: None, low, high, is_of_one: false }
+    }
+}
+
+/// An interval without the skewness that few large terms give: Hall, "On the Removal of Skewness by
+/// Transformation", 1992.
+fn interval(value: f64, variance: f64, third: f64, is_of_one: bool) -> Estimate {
+    let error = variance.sqrt();
+    let skewness = if error > 0.0 { third / error.powi(3) } else { 0.0 };
+    let end = |z: f64| {
+        let straightened = if skewness.abs() < 1e-6 {
+            z
+        } else {
+            3.0 / skewness * ((1.0 + skewness * (z - skewness / 6.0)).cbrt() - 1.0)
+        };
+        Some(value - error * straightened).filter(|end| end.is_finite())
+    };
+    Estimate { error: Some(error), low: end(Z), high: end(-Z), is_of_one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: Option<f64>, expected: f64) -> bool {
+        found.is_some_and(|found| (found - expected).abs() < 1e-9 * expected.abs().max(1.0))
+    }
+
+    /// By hand: four traces of 1, kept with 1/4: 4 x 4 x 3 = 48, and 4 x 4 x 3 x 2 = 96.
+    #[test]
+    fn moments_of_few_traces() {
+        let mut spread = Spread::default();
+        (0..4).for_each(|_| spread.add([(4.0, (1.0, 0.0))].into_iter()));
+        let estimate = spread.of_sum(16.0);
+        assert!(near(estimate.error, 48_f64.sqrt()) && !estimate.is_of_one);
+        let skewness = 96.0 / 48_f64.powf(1.5);
+        // Hall's transformation maps either end to the normal one.
+        for (end, z) in [(estimate.low, Z), (estimate.high, -Z)] {
+            let t = (16.0 - end.unwrap()) / 48_f64.sqrt();
+            let g = t + skewness * t * t / 3.0 + skewness * skewness * t.powi(3) / 27.0 + skewness / 6.0;
+            assert!((g - z).abs() < 1e-9, "{g} {z}");
+        }
+    }
+
+    #[test]
+    fn one_trace_is_told() {
+        let mut spread = Spread::default();
+        (0..4).for_each(|_| spread.add([(4.0, (1.0, 0.0))].into_iter()));
+        spread.add([(4.0, (2.0, 0.0))].into_iter());
+        // 4 of 8 parts of the variance.
+        assert!(spread.of_sum(24.0).is_of_one);
+        (0..4).for_each(|_| spread.add([(4.0, (1.0, 0.0))].into_iter()));
+        // 4 of 12 parts are not more than a third.
+        assert!(!spread.of_sum(40.0).is_of_one);
+    }
+
+    /// A ratio of equal parts has no error, whichever traces are kept.
+    #[test]
+    fn a_ratio_that_all_traces_have_is_exact() {
+        let mut spread = Spread::default();
+        for n in [1.0, 5.0, 2.0] {
+            spread.add([(10.0, (3.0 * n, n))].into_iter());
+        }
+        let estimate = spread.of_ratio(3.0, 80.0);
+        assert!(near(estimate.error, 0.0) && near(estimate.low, 3.0) && near(estimate.high, 3.0));
+    }
+
+    /// By hand: 100 traces of one value, kept with 1/2: n = 200, its variance 100 x 2 = 200; the
+    /// rank of the median has the error (0.25 x 200)^0.5 / 200 = 0.0354.
+    #[test]
+    fn a_quantile_is_between_ranks() {
+        let mut spread = Spread::default();
+        (0..100).for_each(|_| spread.add([(2.0, (0.0, 1.0))].into_iter()));
+        let at = |share: f64| Some(1000.0 * share);
+        let estimate = spread.of_quantile(0.5, 200.0, at);
+        let error = 50_f64.sqrt() / 200.0;
+        assert!(near(estimate.low, 500.0 - 1960.0 * error) && near(estimate.high, 500.0 + 1960.0 * error));
+        // Nothing seen bounds the largest ones.
+        let estimate = spread.of_quantile(0.99, 200.0, at);
+        assert!(estimate.low.is_some() && estimate.high.is_none());
+    }
+}
