@@ -1,5 +1,6 @@
 //! `astracer evaluate`: replays samplers and prints a table of their quality.
 
+mod kept;
 mod scoreboard;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ Examples:
   astracer evaluate traces/ --parameters astracer.toml --jitter 5ms --seeds 20
   astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
+  astracer evaluate run.json --sampler ratio:0.05 --kept-out kept.jsonl
   astracer evaluate spans/ --key name+http.route --json
   astracer evaluate shop/ --sampler ratio:0.05 --scoreboard faults.csv
 
@@ -118,6 +120,12 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
+    /// Write the traces kept with the first seed to FILE as a recording (OTLP JSON lines), with their
+    /// weights in the tracestate (`ot=th`), to ask what the sample would say. Needs exactly one
+    /// sampler.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kept_out: Option<PathBuf>,
+
     /// Write how many traces were seen and kept with the first seed to FILE, by key and interval,
     /// as JSON lines (format: docs/metrics.md). Needs exactly one sampler.
     #[arg(long, value_name = "FILE")]
@@ -187,6 +195,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let kept: Vec<Output> = kept?.into_iter().flatten().collect();
     let counts = file("--counts", &args.counts)?;
+    let kept_out = args.kept_out.as_ref().map(|path| outputs.recording("--kept-out", path)).transpose()?;
+    if let Some(output) = &kept_out {
+        kept::check(output, &args.source.paths)?;
+    }
     args.tail.tail.as_ref().map_or(Ok(()), tail::check)?;
     // A pipe waits for its writer.
     let RequestedSamplers { samplers: asked, source, key, random, tail, warnings } =
@@ -205,6 +217,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let kept: Vec<_> = kept.into_iter().map(|file| lone("--kept", Some(file))).collect::<Result<_, _>>()?;
     let counts = lone("--counts", counts)?;
+    let kept_out = lone("--kept-out", kept_out)?;
     let mut samplers = samplers(args, &asked)?;
     let baselines = baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
@@ -220,6 +233,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let absent = load::absent(&key, &recording, outcomes.as_ref());
     let board = faults.map(|faults| scoreboard::prepare(&recording, &faults, stop)).transpose()?;
     let (board, without_traces) = board.unzip();
+    let owners = kept_out.is_some().then(|| kept::Owners::of(&recording));
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
@@ -252,6 +266,11 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let mut ids = evaluator.kept(&sampler, draw);
         ids.extend(outcomes.iter().flat_map(|outcomes| outcomes.kept(&workload, &sampler, draw)));
         late = late.and(write_ids(&file, &ids));
+        interrupt::answer_at_once(stop)?;
+    }
+    if let Some(((file, sampler), owners)) = kept_out.zip(owners) {
+        let (replayed, by) = ((&workload, outcomes.as_ref()), (&sampler, &draw(args, random, 0)));
+        late = late.and(kept::write(&file, &source, &owners, replayed, by, stop).map(|_| ()));
         interrupt::answer_at_once(stop)?;
     }
     if let Some((file, sampler)) = counts {

@@ -100,6 +100,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (BASELINES, "--size", REFUSED),
     (EVALUATE, "--key", REFUSED),
     (EVALUATE, "--kept", FILE),
+    (EVALUATE, "--kept-out", FILE),
     (EVALUATE, "--counts", FILE),
     (EVALUATE, "--scoreboard", LABELS),
     (COUNTS, "--interval", REFUSED),

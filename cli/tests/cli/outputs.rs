@@ -49,6 +49,7 @@ impl Drop for Folder {
 const WRITING: &[(&str, &[&str])] = &[
     ("convert", &["convert", "w.jsonl", "{}"]),
     ("kept", &["evaluate", "w.jsonl", "--sampler", "always", "--kept", "{}"]),
+    ("kept recording", &["evaluate", "w.jsonl", "--sampler", "always", "--kept-out", "{}"]),
     ("counts", &["evaluate", "w.jsonl", "--sampler", "always", "--counts", "{}"]),
     ("out", &["tune", "--size-max", "100%", "w.jsonl", "--out", "{}"]),
     ("report", &["tune", "--size-max", "100%", "w.jsonl", "--out", "fresh.toml", "--report", "{}"]),

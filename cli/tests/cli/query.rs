@@ -153,6 +153,39 @@ fn below_is_not_before() {
     );
 }
 
+/// The kept recording says by its weights what the whole one does: `ratio:0.25` keeps the traces of
+/// `--kept`, each of which stands for four.
+#[test]
+fn a_kept_recording_is_asked_by_weights() {
+    let path = workload("hdfs_client_ops.tar.xz");
+    let [kept, ids] = ["query-kept.jsonl", "query-kept.txt"].map(|name| Scratch::new(name, ""));
+    let sampler = ["evaluate", &path, "--sampler", "ratio:0.25", "--seeds", "1", "--kept-out", kept.path()];
+    success(&run(&[&sampler[..], &["--kept", ids.path()]].concat()));
+    let ids = std::fs::read_to_string(ids.path()).unwrap().lines().count();
+    let all = json(&["query", kept.path(), "-q", "From s In \"*\" Select COUNT DISTINCT s.trace"]);
+    assert_eq!(all["rows"][0][0].as_u64(), Some(ids as u64));
+    let text = "From s In \"client:*\" Select COUNT";
+    let answer = json(&["query", kept.path(), "--weights", "-q", text]);
+    let exact = json(&["query", &path, "-q", text])["rows"][0][0].as_f64().unwrap();
+    let (estimate, interval) = (answer["rows"][0][0].as_f64().unwrap(), &answer["intervals"][0][0]);
+    assert_eq!((answer["unweighted_traces"].as_u64(), estimate % 4.0), (Some(0), 0.0));
+    let ends = [0, 1].map(|end| interval[end].as_f64().unwrap());
+    assert!(ends[0] < exact && exact < ends[1], "{ends:?} for {exact}");
+    // Traces kept late stand for no others.
+    let failed = r#"{"traceId":"00000000000000000000000000000007","spanId":"0000000000000007","name":"s","startTimeUnixNano":"1","endTimeUnixNano":"2","status":{"code":2}}"#;
+    let text = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{failed}]}}]}}]}}"#);
+    let input = Scratch::new("query-failed.json", &text);
+    let tail = ["--tail", "error", "--provisional", "always", "--sampler", "never", "--seeds", "1"];
+    success(&run(&[&["evaluate", input.path(), "--kept-out", kept.path()], &tail[..]].concat()));
+    let answer = json(&["query", kept.path(), "--weights", "-q", "From s In \"*\" Select COUNT"]);
+    assert_eq!((answer["rows"].to_string(), answer["seen"].to_string()), ("[[null]]".into(), "[1]".into()));
+    failure(
+        &run(&["evaluate", "-", "--sampler", "always", "--kept-out", kept.path()]),
+        2,
+        &["reads the recording twice"],
+    );
+}
+
 /// Each row names traces, and each extreme value the one that it is in.
 #[test]
 fn why_names_traces() {
