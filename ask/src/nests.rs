@@ -9,8 +9,8 @@ use astracer_recording::recording::SpanView;
 /// Marks "no span".
 const NONE: u32 = u32::MAX;
 
-/// The numbers of a recording's spans in preorder: those below a span follow it. A span is below the
-/// first of its parents that is in the recording.
+/// The numbers of a recording's spans in preorder: those below a span follow it. A span is below
+/// the first of its parents that is in the recording.
 #[derive(Debug, Default)]
 pub(super) struct Nests {
     /// By the span's index: its number, and the one behind the last span below it.

@@ -118,6 +118,14 @@ pub(crate) enum State {
     Distinct(BTreeSet<Value>),
 }
 
+/// An input of an aggregate, of one row.
+pub(crate) enum Given<'a> {
+    Row,
+    Value(&'a Value),
+    /// An aggregate, as often as the number says.
+    Partial(&'a State, i128),
+}
+
 impl State {
     /// Adds a value as often as `times` says; false if that is impossible. Null is no value.
     pub(crate) fn add(&mut self, value: &Value, times: i128) -> bool {

@@ -8,16 +8,6 @@ use crate::entry::{Limits, Packed};
 use crate::group::{Group, Groups, Key, group_size};
 use crate::value::Value;
 
-/// The place of a point in the tree of spans, whose spans have numbers in preorder.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Nest {
-    /// The span that the point is in: the parent of a span's start or end, the span of an event.
-    pub within: Option<u32>,
-    /// The span whose start or end the point is, and all below it. `None` for other points, which
-    /// have nothing below them.
-    pub spans: Option<Range<u32>>,
-}
-
 /// The rows of each bag that stages before have put in.
 #[derive(Debug, Default)]
 pub(crate) struct Nests(BTreeMap<u8, Packs>);

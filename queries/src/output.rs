@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::aggregate::{Function, State};
+use crate::aggregate::{Function, Given, State};
 use crate::bag::{BRANCH_BITS, Bag};
 use crate::bounded::{Absorb, Bounded};
 use crate::entry::Limits;
@@ -86,14 +86,6 @@ struct Counts {
     flat: u64,
     traces: u64,
     lost: BTreeMap<String, u64>,
-}
-
-/// An input of an aggregate, of one row.
-pub(crate) enum Given<'a> {
-    Row,
-    Value(&'a Value),
-    /// An aggregate, as often as the number says.
-    Partial(&'a State, i128),
 }
 
 impl Output {

@@ -1,6 +1,7 @@
 //! A point of a request, as its caller describes it.
 
-use crate::nest::Nest;
+use std::ops::Range;
+
 use crate::value::Value;
 
 /// The part of a span that a point is, or an event.
@@ -101,6 +102,16 @@ impl Variable {
     pub fn builtin(&self) -> Option<Builtin> {
         self.builtin
     }
+}
+
+/// The place of a point in the tree of spans, whose spans have numbers in preorder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nest {
+    /// The span that the point is in: the parent of a span's start or end, the span of an event.
+    pub within: Option<u32>,
+    /// The span whose start or end the point is, and all below it. `None` for other points, which
+    /// have nothing below them.
+    pub spans: Option<Range<u32>>,
 }
 
 /// A point of a request at which advice runs.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::advice::{Advice, Fold, Input, Keep, Operation, Relation, Shape};
-use crate::aggregate::State;
+use crate::aggregate::{Given, State};
 use crate::bag::Bag;
 use crate::entry::{Content, Packed};
 use crate::group::{Group, Key};
-use crate::output::{Given, Output};
+use crate::output::Output;
 use crate::plan::{Lists, Plan};
 use crate::point::Point;
 use crate::value::Value;
@@ -180,7 +180,7 @@ struct Unpacked {
     weight: f64,
 }
 
-/// What the joins of a list have found so far.
+/// The state of a list's joins.
 #[derive(Default)]
 struct Joined {
     /// Whether one was by cause.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::aggregate::{Function, State};
-use crate::output::Given;
+use crate::aggregate::{Function, Given, State};
 use crate::value::Value;
 
 /// Traces that a row names.

@@ -120,9 +120,9 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
-    /// Write the traces kept with the first seed to FILE as a recording (OTLP JSON lines), with their
-    /// weights in the tracestate (`ot=th`), to ask what the sample would say. Needs exactly one
-    /// sampler.
+    /// Write the traces kept with the first seed to FILE as a recording (OTLP JSON lines), with
+    /// their weights in the tracestate (`ot=th`), to ask what the sample would say. Needs exactly
+    /// one sampler.
     #[arg(long, value_name = "FILE")]
     pub(crate) kept_out: Option<PathBuf>,
 

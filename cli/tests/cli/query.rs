@@ -287,7 +287,7 @@ fn the_queries_of_the_document_are_valid() {
     let text = include_str!("../../../docs/queries.md");
     let queries: Vec<&str> =
         text.split("```query\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(queries.len(), 7);
+    assert_eq!(queries.len(), 25);
     for query in queries {
         success(&run(&["query", "--explain", "-q", query]));
     }

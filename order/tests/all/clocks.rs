@@ -57,9 +57,9 @@ fn asked(ahead: u64, has_durations: bool) -> Order {
     order_of(&[("server", server.concat()), ("client", client.concat())])
 }
 
-/// By hand: with durations, the accept, which is over before the next line (200 us, and one that is
-/// cut), shows the server at most 201 us ahead, and the answer at most 100 us behind. An offset that
-/// may be none is none. The entries alone would show it two seconds behind.
+/// By hand: with durations, the accept, which is over before the next line (200 us, and one that
+/// is cut), shows the server at most 201 us ahead, and the answer at most 100 us behind. An offset
+/// that may be none is none. The entries alone would show it two seconds behind.
 #[test]
 fn calls_that_waited_end_when_they_say_or_before_the_next_line() {
     for has_durations in [true, false] {

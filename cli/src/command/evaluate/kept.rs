@@ -43,7 +43,7 @@ impl Owners {
     }
 }
 
-/// What the spans of a kept trace state.
+/// A kept trace's statement about its weight.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     /// The number of traces that it stands for.
