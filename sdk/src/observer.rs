@@ -116,6 +116,7 @@ pub(crate) trait Recorded {
     fn has_room_for_event(&self, entry: &Entry) -> bool;
     /// Returns whether the event is kept.
     fn add_event(&self, entry: &Entry, name: Cow<'static, str>, attributes: Vec<KeyValue>) -> bool;
+    fn set_attributes(&self, entry: &Entry, attributes: Vec<KeyValue>);
 }
 
 /// A span that is reported to an [`Observer`].
@@ -163,6 +164,12 @@ impl ObservedSpan<'_> {
     /// cut it.
     pub fn add_event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>) -> bool {
         self.spans.add_event(self.entry, name.into(), attributes)
+    }
+
+    /// Sets attributes of a recorded span, up to its end: the last chance is [`Observer::end`].
+    /// Those that the span's limits cut are counted as the service's own are.
+    pub fn set_attributes(&self, attributes: Vec<KeyValue>) {
+        self.spans.set_attributes(self.entry, attributes);
     }
 
     /// The number of its flow; 0 for a root that has none yet.

@@ -208,7 +208,7 @@ impl Inner {
             });
             if let Some(Some(closed)) = closed {
                 if let Some(summary) = closed {
-                    span.add_event("critical_path", summary.attributes());
+                    span.set_attributes(summary.attributes());
                 }
                 return;
             }

@@ -11,10 +11,12 @@ use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, he
 use astracer_baggage::{
     Applications, BranchExt as _, Flows, Fork, JoinStreamExt as _, Packed, Registry, branch_fn, zone,
 };
-use astracer_sdk::{Builder, DroppedSpans, Start};
+use astracer_sdk::{Builder, Clock, DroppedSpans, Start};
 use astracer_testing::{World, world};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::trace::SpanData;
 use tokio::sync::oneshot;
 use tracing::dispatcher::set_default;
 use tracing::{Instrument as _, info_span};
@@ -165,7 +167,37 @@ fn ways_and_slack_while_a_request_runs() {
     });
 }
 
-/// A kept root has its critical path as an event, whose total is the root's duration.
+fn path_attributes(root: &SpanData) -> BTreeMap<String, String> {
+    let name = |pair: &KeyValue| {
+        let name = pair.key.as_str().strip_prefix("astracer.critical_path.")?.to_owned();
+        Some((name, pair.value.to_string()))
+    };
+    root.attributes.iter().filter_map(name).collect()
+}
+
+/// By the machine's clock, whose ticks are no whole nanoseconds: roots that were entered, and roots
+/// that were not.
+#[test]
+fn the_path_of_a_kept_root_is_as_long_as_the_exported_span() {
+    let clock = Clock::system();
+    let service = service_with(Measure::Wall, |builder| builder.with_clock(clock));
+    service.world.inside(|| {
+        for number in 0..100 {
+            info_span!("request").in_scope(|| info_span!("child").in_scope(|| number));
+            drop(info_span!("request"));
+        }
+    });
+    let spans = service.world.exported();
+    let mut sum = 0;
+    for root in spans.iter().filter(|span| span.name == "request") {
+        let took = root.end_time.duration_since(root.start_time).unwrap().as_nanos();
+        assert_eq!(path_attributes(root)["total_ns"], took.to_string());
+        sum += took;
+    }
+    assert_eq!((service.row().requests, u128::from(service.row().total_ns)), (200, sum));
+}
+
+/// A kept root has its critical path as attributes, whose total is the root's duration.
 #[test]
 fn kept_roots_have_their_path() {
     let service = service_with(Measure::Wall, |builder| builder);
@@ -182,12 +214,7 @@ fn kept_roots_have_their_path() {
     });
     let spans = service.world.exported();
     let root = spans.iter().find(|span| span.name == "request").unwrap();
-    let event = root.events.events.iter().find(|event| event.name == "critical_path").unwrap();
-    let found: BTreeMap<&str, String> = event
-        .attributes
-        .iter()
-        .map(|pair| (pair.key.as_str().trim_start_matches("astracer.critical_path."), pair.value.to_string()))
-        .collect();
+    let found = path_attributes(root);
     let expected = [
         ("experiments", "[\"faster\"]"),
         ("experiments_ns", "[7000000]"),
@@ -196,7 +223,7 @@ fn kept_roots_have_their_path() {
         ("total_ns", "10000000"),
         ("wait_ns", "3000000"),
     ];
-    assert!(found.iter().map(|(key, value)| (*key, value.as_str())).eq(expected), "{found:#?}");
+    assert!(found.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(expected), "{found:#?}");
     let duration = root.end_time.duration_since(root.start_time).unwrap();
     assert_eq!(duration, Duration::from_millis(10));
 }

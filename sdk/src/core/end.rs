@@ -5,6 +5,7 @@ use tracing_core::span::Id;
 
 use super::Core;
 use crate::table::{Entry, Fate, HELD, Phase, REMOTE_PARENT, ROOT};
+use astracer_spans::clock::Ticks;
 use astracer_spans::panics::caught;
 use astracer_spans::record::{Body, Header, KeepReason, Record};
 use astracer_spans::reentry::is_busy;
@@ -31,14 +32,14 @@ impl Core {
             Phase::Undecided => self.started(entry),
             phase => phase,
         };
-        self.note_ended(entry);
+        let now = self.note_ended(entry);
         let is_recorded = phase.is_recorded();
         let flags = entry.flags();
         if flags & HELD != 0 {
-            return self.end_with_extra(entry, is_recorded);
+            return self.end_with_extra(entry, is_recorded, now);
         }
         if is_recorded {
-            self.end_recorded(entry, State::EMPTY, None);
+            self.end_recorded(entry, State::EMPTY, None, now);
         } else if flags & ROOT != 0 {
             self.count_dropped_root(entry);
         }
@@ -57,10 +58,10 @@ impl Core {
         }
     }
 
-    fn end_with_extra(&self, entry: &Entry, is_recorded: bool) {
+    fn end_with_extra(&self, entry: &Entry, is_recorded: bool, now: Ticks) {
         let mut extra = entry.take_extra();
         if is_recorded {
-            self.end_recorded(entry, std::mem::take(&mut extra.state), extra.body.as_deref_mut());
+            self.end_recorded(entry, std::mem::take(&mut extra.state), extra.body.as_deref_mut(), now);
         } else if entry.flags() & ROOT != 0 {
             self.count_dropped_root(entry);
         }
@@ -77,8 +78,9 @@ impl Core {
         }
     }
 
+    /// `now` is 0 if the clock was not read.
     #[inline]
-    fn end_recorded(&self, entry: &Entry, state: State, body: Option<&mut Body>) {
+    fn end_recorded(&self, entry: &Entry, state: State, body: Option<&mut Body>, now: Ticks) {
         let Some(metadata) = entry.metadata() else { return };
         let header = || Header {
             trace_id: entry.trace_id(),
@@ -92,10 +94,10 @@ impl Core {
         let shared = &*self.shared;
         shared.counters.tally(Tally::SpansEnded, 1);
         if let Some(late) = &shared.late {
-            let record = self.record_of(entry, metadata);
+            let record = self.record_of(entry, metadata, now);
             return self.end_with_late(late, entry, (header, &record), body);
         }
-        let record = self.record_of(entry, metadata);
+        let record = self.record_of(entry, metadata, now);
         shared.traces.end_span(entry.trace(), header, record, body, &shared.queue, |_, _| ());
     }
 
@@ -128,12 +130,13 @@ impl Core {
     }
 
     #[inline(always)]
-    fn record_of(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> Record {
+    fn record_of(&self, entry: &Entry, metadata: &'static Metadata<'static>, now: Ticks) -> Record {
         let ids = (entry.span_id(), entry.parent());
         // As in tracing-opentelemetry, a span ends when it is last exited: its handles may live
         // longer.
         let (end, busy) = match entry.last_exit() {
-            0 => (self.ticks(), None),
+            0 if now == 0 => (self.ticks(), None),
+            0 => (now, None),
             last_exit => (last_exit, self.settings().extras.inactivity.then(|| entry.busy())),
         };
         let mut record = Record::new(metadata, ids, (entry.began(), end), busy, entry.thread());

@@ -20,7 +20,7 @@ use crate::stack;
 use crate::table::{BODY, Entry};
 use astracer_spans::clock::Ticks;
 use astracer_spans::panics::caught;
-use astracer_spans::record::{Body, Fields};
+use astracer_spans::record::{Body, Fields, SpanLimits};
 use astracer_spans::sync::statics::Ordering;
 
 impl Core {
@@ -161,19 +161,22 @@ impl Core {
         }
     }
 
+    /// Returns the time, or 0 if the clock was not read.
     #[inline]
-    pub(super) fn note_ended(&self, entry: &Entry) {
-        if self.is_observed() {
-            self.observe_end(entry);
-        }
+    pub(super) fn note_ended(&self, entry: &Entry) -> Ticks {
+        if self.is_observed() { self.observe_end(entry) } else { 0 }
     }
 
     #[inline(never)]
-    fn observe_end(&self, entry: &Entry) {
+    fn observe_end(&self, entry: &Entry) -> Ticks {
         let flow = entry.take_flow();
-        if flow != 0 {
-            self.report((entry, flow, 0), (), |observer, span| observer.end(span));
+        if flow == 0 {
+            return 0;
         }
+        // A recorded span that was never entered ends now, by the same reading for the observer.
+        let time = if entry.phase().is_recorded() && entry.last_exit() == 0 { self.ticks() } else { 0 };
+        self.report((entry, flow, time), (), |observer, span| observer.end(span));
+        time
     }
 
     #[inline]
@@ -218,6 +221,16 @@ impl Core {
             self.report((entry, flow, time), (), |observer, span| observer.event(span, event));
         }
     }
+
+    /// Changes a recorded span that was not ended through the OpenTelemetry API.
+    fn change_recorded<T>(&self, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits) -> T) -> Option<T> {
+        let mut extra = entry.extra();
+        if !extra.is_recordable() || !entry.phase().is_recorded() {
+            return None;
+        }
+        let body = extra.body.get_or_insert_with(|| self.new_body());
+        (!body.is_ended_by_hand()).then(|| f(body, &self.settings().limits))
+    }
 }
 
 impl Recorded for Core {
@@ -236,14 +249,16 @@ impl Recorded for Core {
         !entry.has(BODY) || entry.extra().body.as_deref().is_none_or(has_room)
     }
 
-    /// Adds an event to a recorded span. Returns whether it is kept.
     fn add_event(&self, entry: &Entry, name: Cow<'static, str>, attributes: Vec<KeyValue>) -> bool {
         let now = self.event_time();
-        let mut extra = entry.extra();
-        if !extra.is_recordable() || !entry.phase().is_recorded() {
-            return false;
-        }
-        let body = extra.body.get_or_insert_with(|| self.new_body());
-        !body.is_ended_by_hand() && body.add_event(name, now, attributes, &self.settings().limits)
+        self.change_recorded(entry, |body, limits| body.add_event(name, now, attributes, limits))
+            .unwrap_or(false)
+    }
+
+    fn set_attributes(&self, entry: &Entry, attributes: Vec<KeyValue>) {
+        self.change_recorded(entry, |body, limits| {
+            attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
+            self.mark_if_failed(entry, body);
+        });
     }
 }

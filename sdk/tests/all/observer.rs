@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use astracer_sdk::{
     Builder, Clock, ContextMode, DroppedSpans, ObservedSpan, Observer, OpenTelemetrySpanExt as _,
-    ParentDecision, Start,
+    ParentDecision, SpanLimits, Start,
 };
-use opentelemetry::Context;
 use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::{Context, KeyValue};
 use tracing::{Event, Span, info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Registry, reload};
@@ -23,6 +23,8 @@ pub(crate) struct Flows {
     state: Mutex<State>,
     /// Entering a span named `fork` splits its flow, once.
     pub(crate) splits: bool,
+    /// Attributes to set on each span that ends.
+    sets: Vec<KeyValue>,
     panics: AtomicBool,
     /// In nanoseconds.
     now: AtomicU64,
@@ -100,6 +102,7 @@ impl Observer for Flows {
 
     fn end(&self, span: &ObservedSpan<'_>) {
         self.count(span.flow(), -1);
+        span.set_attributes(self.sets.clone());
         self.note("end", span);
     }
 
@@ -180,6 +183,50 @@ fn a_root_that_is_never_used_has_a_number_until_it_ends() {
     assert_eq!(flows.used(), NONE);
 }
 
+/// Attributes of an ended span are kept and cut as the service's own are, also on a span that has
+/// no other.
+#[test]
+fn attributes_are_set_at_a_spans_end() {
+    let mut limits = SpanLimits::default();
+    (limits.attributes, limits.text_length) = (2, 3);
+    for sampler in ["always", "never"] {
+        let sets = vec![KeyValue::new("total", 7), KeyValue::new("names", "abcd"), KeyValue::new("more", 1)];
+        let flows = Arc::new(Flows { sets, ..Flows::default() });
+        let world = observed(sampler, &flows, |builder| builder.with_span_limits(limits));
+        world.inside(|| {
+            info_span!("bare").in_scope(|| ());
+            info_span!("full", total = 1).in_scope(|| ());
+            drop(info_span!("unused"));
+        });
+        let spans = world.exported();
+        assert_eq!(spans.len(), if sampler == "always" { 3 } else { 0 });
+        for span in spans {
+            let set = [KeyValue::new("total", 7), KeyValue::new("names", "abc")];
+            assert_eq!((&span.attributes[..], span.dropped_attributes_count), (&set[..], 1), "{}", span.name);
+        }
+    }
+}
+
+/// A span that was never entered ends when its observer is called, at the time the observer gets.
+#[test]
+fn a_span_that_was_never_entered_ends_when_it_is_reported() {
+    let flows = Arc::<Flows>::default();
+    let clock = Clock::system();
+    let world = observed("always", &flows, |builder| builder.with_clock(clock.clone()));
+    for _ in 0..100 {
+        let began = world.inside(|| {
+            let root = info_span!("a");
+            root.context();
+            let began = flows.now.load(Ordering::Relaxed);
+            drop(root);
+            began
+        });
+        let span = world.exported().pop().unwrap();
+        let took = flows.now.load(Ordering::Relaxed) - began;
+        assert_eq!(span.end_time.duration_since(span.start_time).unwrap().as_nanos(), u128::from(took));
+    }
+}
+
 /// `set_parent` on a child that has not started makes it a local root, which leaves the flow that it
 /// began in. The observer reads the baggage of the new parent's context.
 #[test]
@@ -190,7 +237,7 @@ fn a_child_that_gets_another_parent_leaves_its_flow() {
         let root = info_span!("a").entered();
         let child = info_span!("b");
         let remote = astracer_testing::remote_parent(7, true);
-        let remote = remote.with_baggage([opentelemetry::KeyValue::new("tenant.id", "x")]);
+        let remote = remote.with_baggage([KeyValue::new("tenant.id", "x")]);
         child.set_parent(remote).unwrap();
         flows.calls();
         child.in_scope(|| ());
