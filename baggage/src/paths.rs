@@ -169,7 +169,7 @@ impl CriticalPath {
         self.0.running.remove(name)
     }
 
-    /// Totals of all requests, kept or dropped, by the name of their local roots; those with the
+    /// Totals of all requests, kept or dropped, by the key of their local roots; those with the
     /// most time come first.
     pub fn rows(&self) -> Vec<CriticalPathRow> {
         self.0.totals.read(&self.0.names)

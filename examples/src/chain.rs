@@ -70,7 +70,7 @@ impl Baggage {
     }
 }
 
-/// The critical paths of all requests, by the name of their local roots.
+/// The critical paths of all requests, by the key of their local roots.
 fn critical_paths(flows: &Flows) -> Vec<Value> {
     let rows = flows.critical_path().map(CriticalPath::rows).unwrap_or_default();
     let experiment = |of: &ExperimentResult| {
@@ -87,7 +87,7 @@ fn critical_paths(flows: &Flows) -> Vec<Value> {
             functions.iter().map(|(name, nanos)| (name.to_string(), json!(nanos))).collect();
         let kinds = TimeKind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(row.of_kind(*kind))));
         json!({
-            "root": &*row.root,
+            "key": &*row.key,
             "requests": row.requests,
             "total_ns": row.total_ns,
             "p50_ns": row.p50_ns,

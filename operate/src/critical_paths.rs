@@ -15,7 +15,7 @@ pub(crate) fn measured(handle: &Handle) -> CriticalPath {
     flows.and_then(Flows::critical_path).cloned().unwrap_or_else(CriticalPath::not_measured)
 }
 
-/// The path `/critical-paths`: the roots with the most time first, `?rows=10` of them.
+/// The path `/critical-paths`: the keys with the most time first, `?rows=10` of them.
 #[cfg(feature = "endpoint")]
 pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
     use astracer_baggage::UnmarkedFork;
@@ -63,7 +63,7 @@ pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
             })
             .collect();
         json!({
-            "root": &*row.root,
+            "key": &*row.key,
             "requests": row.requests,
             "p50_ms": millis(row.p50_ns as f64),
             "p95_ms": millis(row.p95_ns as f64),

@@ -62,7 +62,7 @@ pub trait Operate: sealed::Sealed {
     #[cfg(feature = "baggage")]
     fn critical_path(&self) -> astracer_baggage::critical_path::CriticalPath;
 
-    /// Totals of the critical paths of all requests, kept or dropped, by the name of their local
+    /// Totals of the critical paths of all requests, kept or dropped, by the key of their local
     /// roots; those with the most time come first.
     #[cfg(feature = "baggage")]
     fn critical_paths(&self) -> Vec<astracer_baggage::critical_path::CriticalPathRow> {
@@ -83,7 +83,7 @@ pub trait Operate: sealed::Sealed {
     ///   `astracer.tenant.wall`, `astracer.tenant.on_thread` and `astracer.tenant.waiting` (counters
     ///   of seconds), by `tenant` and `resource`: with the feature `baggage`, if the handle has
     ///   [`tenants`](Self::tenants).
-    /// - `astracer.critical_path.requests` by `root`, and `astracer.critical_path.time` by `root`,
+    /// - `astracer.critical_path.requests` by `key`, and `astracer.critical_path.time` by `key`,
     ///   `function` and `kind` (counters, of local roots and of seconds): with the feature
     ///   `baggage`, if the handle has [`critical_paths`](Self::critical_paths).
     ///

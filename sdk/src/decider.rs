@@ -48,6 +48,8 @@ pub(crate) struct Decider {
     /// The randomness of traces that begin here; `None` if it comes from their ids.
     pub(crate) stratified: Option<Stratified>,
     pub(crate) describes: bool,
+    /// Whether the text of a root's key is passed on to the observer.
+    pub(crate) passes_keys: bool,
     pub(crate) why: Option<Why>,
     /// The keys of kept traces. Created before the first cap on a key's bytes takes effect.
     kept_keys: OnceLock<KeptKeys>,
@@ -109,6 +111,8 @@ pub(crate) struct RootDecision {
     pub(crate) keep: bool,
     /// The root's key, if its end is to be counted.
     pub(crate) key: Option<KeyNumber>,
+    /// The key's text, if the observer reads it.
+    pub(crate) text: Option<Box<str>>,
     pub(crate) trace_state: State,
     pub(crate) attributes: Option<Vec<KeyValue>>,
     pub(crate) weighing: Weighing,
@@ -123,6 +127,7 @@ impl RootDecision {
     pub(crate) const DROP: RootDecision = RootDecision {
         keep: false,
         key: None,
+        text: None,
         trace_state: State::EMPTY,
         attributes: None,
         weighing: Weighing::Never,
@@ -144,6 +149,7 @@ impl Decider {
             time: DecisionTime::new(),
             stratified: None,
             describes: false,
+            passes_keys: false,
             notes: AtomicBool::new(false),
             why: None,
             kept_keys: OnceLock::new(),
@@ -235,6 +241,17 @@ impl Decider {
         Some(number)
     }
 
+    #[inline]
+    fn text(&self, key: &str) -> Option<Box<str>> {
+        self.passes_keys.then(|| key.into())
+    }
+
+    /// As [`Decider::follow_counted`], for a root whose end is counted, or whose key is passed on.
+    pub(crate) fn follow_with_key(&self, key: &str, parent: &SpanContext) -> RootDecision {
+        let (key, text) = (self.key_number(key), self.text(key));
+        RootDecision { key, text, ..self.follow_counted(parent) }
+    }
+
     pub(crate) fn follow_counted(&self, parent: &SpanContext) -> RootDecision {
         let decision = self.follow_remote(parent);
         self.counters.tally(if decision.keep { Tally::ParentsKept } else { Tally::ParentsDropped }, 1);
@@ -311,7 +328,8 @@ impl Decider {
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
-                return RootDecision { key: number, weighing: weighing_of(&decision), ..RootDecision::DROP };
+                let (text, weighing) = (self.text(key), weighing_of(&decision));
+                return RootDecision { key: number, text, weighing, ..RootDecision::DROP };
             }
             let member = OtMember::of_numbers(None, drawn);
             self.decided((key, number), &decision, (&TraceState::NONE, member))
@@ -328,6 +346,7 @@ impl Decider {
         RootDecision {
             keep: decision.keep,
             key: number,
+            text: self.text(key),
             trace_state: weight::decided(state, member, decision),
             attributes: (self.describes && decision.keep).then(|| weight::attributes(key, decision)),
             weighing: weighing_of(decision),

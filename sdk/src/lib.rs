@@ -157,7 +157,7 @@ pub use astracer_model::destination;
 pub use astracer_samplers::tail::{Boost, Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
 pub use astracer_samplers::{
     Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
-    RandomSource, Reason, Snapshot,
+    RandomSource, Reason, Snapshot, Template,
 };
 
 pub use astracer_spans::bounds::WhenQueueFull;

@@ -46,6 +46,12 @@ pub trait Observer: Any + fmt::Debug + Send + Sync {
         let _ = (clock, parents);
     }
 
+    /// Whether [`ObservedSpan::sampling_key`] is read; called once. If so, the key is also computed
+    /// for roots that a parent decided.
+    fn reads_keys(&self) -> bool {
+        false
+    }
+
     /// A local root is decided: when it is first used, or when it begins
     /// ([`Start`](crate::Start)). Returns the number of the flow that it begins or joins.
     ///
@@ -129,6 +135,8 @@ pub struct ObservedSpan<'a> {
     pub(crate) time: Ticks,
     /// The name that the fields of a local root state, during [`Observer::root`].
     pub(crate) name: Option<&'a str>,
+    /// The key of a local root, during [`Observer::root`], if that reads it.
+    pub(crate) key: Option<&'a str>,
     pub(crate) is_below_dropped: bool,
 }
 
@@ -138,6 +146,13 @@ impl ObservedSpan<'_> {
     #[inline]
     pub fn root_name(&self) -> &str {
         self.name.unwrap_or(self.metadata().name())
+    }
+
+    /// The key by which the sampler counts a local root, during [`Observer::root`], if
+    /// [`Observer::reads_keys`]; else the root's name. Also if a parent decided the root.
+    #[inline]
+    pub fn sampling_key(&self) -> &str {
+        self.key.unwrap_or(self.root_name())
     }
 
     /// During [`Observer::root`]: whether the span is below another one of this process, whose

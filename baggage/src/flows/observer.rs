@@ -21,6 +21,11 @@ impl Observer for Flows {
         }
     }
 
+    #[cfg(feature = "critical_path")]
+    fn reads_keys(&self) -> bool {
+        self.0.applications.critical_path().is_some()
+    }
+
     fn attributes(&self, flow: u32, trace: TraceId, each: &mut dyn FnMut(&str, &str)) {
         self.0.attributes(flow, trace, each);
     }

@@ -94,7 +94,7 @@ impl Inner {
                 Some(request)
             });
             let note = state.path.get_or_insert_default();
-            note.begin_root(of, nanos(root), root.key(), root.root_name());
+            note.begin_root(of, nanos(root), root.key(), (root.root_name(), root.sampling_key()));
             if let Some(request) = request.filter(|_| !note.has_outer()) {
                 note.come_from(of, &request);
             }

@@ -12,6 +12,7 @@ use super::path::Path;
 use super::pieces::{Piece, Pieces, Spot};
 use super::way::{Part, TimeKind};
 use super::{CriticalPath, Measure};
+use astracer_sdk::Template;
 
 /// Identifies an open function: a span, or a zone.
 pub(crate) type Key = (u64, u64);
@@ -66,6 +67,8 @@ pub struct Note {
     pub(super) set: Option<Arc<Set>>,
     /// When the local root began.
     pub(super) since: u64,
+    /// The name of the row in which the local root is counted.
+    row: Place,
     /// Where the line of control began.
     base: Spot,
     open: Vec<Open>,
@@ -108,7 +111,10 @@ pub(super) struct Outer {
 
 impl Note {
     /// A local root begins in the flow, or in a branch that has none yet, such as a message's.
-    pub(crate) fn begin_root(&mut self, of: &CriticalPath, now: u64, root: Key, name: &str) {
+    ///
+    /// It is counted by its key. Its function is its name, with ids folded as tables of recordings
+    /// fold them.
+    pub(crate) fn begin_root(&mut self, of: &CriticalPath, now: u64, root: Key, (name, key): (&str, &str)) {
         if self.owns_root {
             return;
         }
@@ -118,8 +124,14 @@ impl Note {
             Box::new(Outer { frame: self.frame, path: self.path.clone() })
         });
         let threads = self.threads;
+        let mut folded = String::new();
+        let is_folded = name != key && Template::default().fold(name, &mut folded);
+        let name = if is_folded { &folded } else { name };
         let place = of.0.names.inside(Place::NOWHERE, name);
         self.begin(of, now, Some(root), place, name);
+        if name != key {
+            self.row = of.0.names.inside(Place::NOWHERE, key);
+        }
         (self.outer, self.threads) = (outer, threads);
     }
 
@@ -162,7 +174,7 @@ impl Note {
         let inside = set.as_deref().map_or(0, |set| set.of(name));
         self.clear();
         self.frame = of.0.frames.fetch_add(1, Ordering::Relaxed);
-        (self.set, self.since, self.last, self.root) = (set, now, now, root);
+        (self.set, self.since, self.last, self.root, self.row) = (set, now, now, root, place);
         (self.base, self.has_begun, self.owns_root) = (Spot { place, inside }, true, root.is_some());
     }
 
@@ -531,7 +543,7 @@ impl Note {
             true => of.0.names.inside(root, NOT_RECORDED),
             false => root,
         };
-        of.0.totals.add((root, own), &self.path, self.set.as_deref());
+        of.0.totals.add(self.row, (root, own), &self.path, self.set.as_deref());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Totals over all requests, by the name of their local roots.
+//! Totals over all requests, by the key of their local roots.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -9,19 +9,20 @@ use super::path::Path;
 use super::report::{FunctionTime, add_time};
 use super::way::{Part, TimeKind, Way};
 
-/// Rows of names of roots. More are added up in one row, `(others)`.
+/// Rows of keys of roots. More are added up in one row, `(others)`.
 const ROWS_MAX: usize = 1_000;
 /// Parts of a row. More count for the function `(others)`.
 const PARTS_MAX: usize = 512;
 /// Experiments of a row that are told apart, those that ended included. The oldest one goes.
 const RESULTS_MAX: usize = 2 * EXPERIMENTS_MAX;
 
-/// The critical paths of all requests of one name.
+/// The critical paths of all requests of one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CriticalPathRow {
-    /// The name of the local roots; `(others)` for those beyond 1,000.
-    pub root: Arc<str>,
+    /// The key by which the sampler counts the local roots, by default their name with ids folded;
+    /// `(others)` for those beyond 1,000.
+    pub key: Arc<str>,
     /// Local roots that have ended, kept or dropped.
     pub requests: u64,
     /// The length of their longest ways, in nanoseconds. With the measure `Wall` that is their
@@ -86,9 +87,9 @@ struct Row {
 }
 
 impl Totals {
-    /// Adds a request that has ended, with its root, and the place of the root's own time.
-    pub(super) fn add(&self, (root, own): (Place, Place), path: &Path, set: Option<&Set>) {
-        let row = self.row(root);
+    /// Adds a request that has ended to the row of its key. The time of its root counts for `own`.
+    pub(super) fn add(&self, key: Place, (root, own): (Place, Place), path: &Path, set: Option<&Set>) {
+        let row = self.row(key);
         path.with_longest(|longest| {
             let mut row = lock(&row);
             row.add(longest, (root, own));
@@ -98,12 +99,12 @@ impl Totals {
         });
     }
 
-    fn row(&self, root: Place) -> Arc<Mutex<Row>> {
-        let known = self.rows.read().unwrap_or_else(PoisonError::into_inner).get(&root).cloned();
+    fn row(&self, key: Place) -> Arc<Mutex<Row>> {
+        let known = self.rows.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         known.unwrap_or_else(|| {
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
-            let root = if rows.len() < ROWS_MAX { root } else { Place::OTHERS };
-            rows.entry(root).or_default().clone()
+            let key = if rows.len() < ROWS_MAX { key } else { Place::OTHERS };
+            rows.entry(key).or_default().clone()
         })
     }
 
@@ -111,7 +112,7 @@ impl Totals {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut all: Vec<CriticalPathRow> =
             rows.iter().map(|(root, row)| lock(row).read(names, *root)).collect();
-        all.sort_by(|a, b| (b.total_ns, &a.root).cmp(&(a.total_ns, &b.root)));
+        all.sort_by(|a, b| (b.total_ns, &a.key).cmp(&(a.total_ns, &b.key)));
         all
     }
 }
@@ -150,10 +151,10 @@ impl Row {
         }
     }
 
-    fn read(&self, names: &Names, root: Place) -> CriticalPathRow {
+    fn read(&self, names: &Names, key: Place) -> CriticalPathRow {
         let parts = self.parts.iter().map(|(part, nanos)| (*part, *nanos));
         CriticalPathRow {
-            root: if root == Place::OTHERS { OTHERS.into() } else { names.name(root) },
+            key: if key == Place::OTHERS { OTHERS.into() } else { names.name(key) },
             requests: self.requests,
             total_ns: self.total,
             p50_ns: self.lengths.quantile(0.5),
@@ -239,10 +240,10 @@ mod tests {
         path.tail.add(Part::new(Place::OTHERS, TimeKind::Work), 3);
         for number in 0..3_000 {
             let root = names.inside(Place::NOWHERE, &number.to_string());
-            totals.add((root, root), &path, None);
+            totals.add(root, (root, root), &path, None);
         }
         let rows = totals.read(&names);
         assert_eq!(rows.len(), ROWS_MAX + 1);
-        assert_eq!((&*rows[0].root, rows[0].requests, rows[0].total_ns), (OTHERS, 2_000, 6_000));
+        assert_eq!((&*rows[0].key, rows[0].requests, rows[0].total_ns), (OTHERS, 2_000, 6_000));
     }
 }

@@ -11,7 +11,7 @@ use astracer_baggage::critical_path::{CriticalPath, CriticalPathRow, Measure, he
 use astracer_baggage::{
     Applications, BranchExt as _, Flows, Fork, JoinStreamExt as _, Packed, Registry, branch_fn, zone,
 };
-use astracer_sdk::{Builder, Clock, DroppedSpans, Start};
+use astracer_sdk::{Builder, Clock, DroppedSpans, Key, Start};
 use astracer_testing::{World, world};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -121,6 +121,38 @@ fn spans_of_one_flow_share_its_time() {
             service.check(63, &[("GET /", "work", 47), ("load", "work", 16)]);
         } else {
             service.check(63, &[("GET /", "work", 35), ("child", "work", 12), ("load", "work", 16)]);
+        }
+    }
+}
+
+/// Rows are by the sampler's key, also where a caller decided; the root's function is its name.
+#[test]
+fn rows_are_by_the_key_of_the_sampler() {
+    for (key, rows) in [
+        (Key::default(), vec![("GET /orders/*", 3)]),
+        (
+            Key::name().with_attribute("tier"),
+            vec![("GET /orders/1234;tier=a", 1), ("GET /orders/5678;tier=b", 2)],
+        ),
+    ] {
+        for sampler in ["always", "never"] {
+            let service = service_with(Measure::Wall, |builder| {
+                builder.with_sampler(sampler.parse().unwrap()).with_key(key.clone())
+            });
+            service.world.inside(|| {
+                info_span!("GET /orders/1234", tier = "a").in_scope(|| service.work(1));
+                let request = || info_span!("request", otel.name = "GET /orders/5678", tier = "b");
+                request().in_scope(|| service.work(2));
+                let _remote = astracer_testing::remote_parent(7, sampler == "always").attach();
+                request().in_scope(|| service.work(2));
+            });
+            let mut found = service.paths.rows();
+            found.sort_by_key(|row| row.requests);
+            let found: Vec<(&str, u64)> = found.iter().map(|row| (&*row.key, row.requests)).collect();
+            assert_eq!(found, rows, "{sampler}");
+            for row in service.paths.rows() {
+                assert_eq!(row.by_function(), [("GET /orders/*".into(), row.total_ns)]);
+            }
         }
     }
 }
@@ -537,7 +569,7 @@ fn channels() {
         });
     });
     let rows = own.paths.rows();
-    let of = |name: &str| rows.iter().find(|row| &*row.root == name).unwrap();
+    let of = |name: &str| rows.iter().find(|row| &*row.key == name).unwrap();
     let times = |name: &str| -> Vec<(String, u64)> {
         let parts = of(name).functions.iter();
         parts.map(|part| (format!("{} {}", part.name, part.kind.name()), part.nanos / 1_000_000)).collect()

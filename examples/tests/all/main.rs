@@ -193,14 +193,14 @@ fn tenants_are_counted_in_each_service_of_the_chain() {
         assert_eq!(calls(&summary(&text, "stock")), of("stock.Stock/Reserve"), "{options:?}");
         assert_eq!(calls(&summary(&text, "bank")), both(["GET /limits/{id}", "GET /payments/{id}"]));
         // Their critical paths are those of all requests, and as long as these.
-        for (service, root, requests) in [
+        for (service, key, requests) in [
             ("shop", "GET /orders/{id}", 14),
             ("stock", "stock.Stock/Reserve", 14),
             ("bank", "GET /limits/{id}", 14),
         ] {
             let summary = summary(&text, service);
             let rows = summary["critical_paths"].as_array().expect("a list");
-            let row = rows.iter().find(|row| row["root"] == root).expect("a row");
+            let row = rows.iter().find(|row| row["key"] == key).expect("a row");
             assert_eq!(row["requests"], requests, "{options:?} {service}");
             let functions = row["functions_ns"].as_object().expect("functions");
             let sum: u64 = functions.values().map(|nanos| nanos.as_u64().expect("a number")).sum();

@@ -10,7 +10,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::metrics::{callback, lock};
 
-/// A root, a function and a kind of time: a series of its own.
+/// A key, a function and a kind of time: a series of its own.
 type Series = (Arc<str>, Arc<str>, &'static str);
 
 /// The maximum number of such series.
@@ -26,14 +26,14 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
         let mut named = lock(&named);
         let mut others = 0;
         for row in super::measured(handle).rows() {
-            if named.contains(&row.root) || named.len() < SERIES_MAX && named.insert(row.root.clone()) {
-                to.observe(row.requests, &[KeyValue::new("root", row.root)]);
+            if named.contains(&row.key) || named.len() < SERIES_MAX && named.insert(row.key.clone()) {
+                to.observe(row.requests, &[KeyValue::new("key", row.key)]);
             } else {
                 others += row.requests;
             }
         }
         if others > 0 {
-            to.observe(others, &[KeyValue::new("root", "_OTHER")]);
+            to.observe(others, &[KeyValue::new("key", "_OTHER")]);
         }
     });
     meter.u64_observable_counter("astracer.critical_path.requests").with_callback(requests).build();
@@ -44,7 +44,7 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
         let mut others = HashMap::<&'static str, u64>::new();
         for row in super::measured(handle).rows() {
             for part in row.functions {
-                let series: Series = (row.root.clone(), part.name, part.kind.name());
+                let series: Series = (row.key.clone(), part.name, part.kind.name());
                 if named.contains(&series) || named.len() < SERIES_MAX && named.insert(series.clone()) {
                     to.observe(part.nanos as f64 * 1e-9, &attributes(series.0, series.1, series.2));
                 } else {
@@ -60,6 +60,6 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
     counter.with_callback(time).build();
 }
 
-fn attributes(root: Arc<str>, function: Arc<str>, kind: &'static str) -> [KeyValue; 3] {
-    [KeyValue::new("root", root), KeyValue::new("function", function), KeyValue::new("kind", kind)]
+fn attributes(key: Arc<str>, function: Arc<str>, kind: &'static str) -> [KeyValue; 3] {
+    [KeyValue::new("key", key), KeyValue::new("function", function), KeyValue::new("kind", kind)]
 }

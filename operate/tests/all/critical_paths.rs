@@ -50,7 +50,7 @@ fn rows_are_the_same_whatever_is_kept() {
         let answer: Value = serde_json::from_str(&body).unwrap();
         // A bucket of lengths has a width of an eighth: from 9.4 to 10.5 ms here.
         let expected = json!({
-            "root": "GET /", "requests": 2, "p50_ms": 9.961, "p95_ms": 9.961,
+            "key": "GET /", "requests": 2, "p50_ms": 9.961, "p95_ms": 9.961,
             "functions": [
                 { "name": "load", "share": 0.6, "ms": 6.0 },
                 { "name": "GET /", "share": 0.4, "ms": 4.0 },
@@ -61,7 +61,7 @@ fn rows_are_the_same_whatever_is_kept() {
             }],
         });
         assert_eq!((status, &answer["rows"][0]), (200, &expected), "{sampler}");
-        assert_eq!((&answer["rows"][1]["root"], &answer["rows_all"]), (&json!("POST /"), &json!(2)));
+        assert_eq!((&answer["rows"][1]["key"], &answer["rows_all"]), (&json!("POST /"), &json!(2)));
         assert_eq!(answer["unmarked_forks"], json!([]));
         let (_, body) = ask(&endpoint, "GET /critical-paths?rows=1", "");
         assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["rows"][1], Value::Null);

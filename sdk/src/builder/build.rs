@@ -19,6 +19,7 @@ use crate::fault::{Fault, debug_as_display};
 use crate::handle::Handle;
 use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::layer::AstracerLayer;
+use crate::observer::Observer;
 use crate::reports::{Reports, Watched};
 use crate::sampler::AstracerSampler;
 use crate::steering::{BudgetControl, Steering};
@@ -140,6 +141,7 @@ impl Builder {
         decider.parents = self.parents;
         (decider.base, decider.stratified) = (base, stratified);
         decider.describes = self.sampling_attributes;
+        decider.passes_keys = self.observer.as_deref().is_some_and(Observer::reads_keys);
         decider.why = (self.explained > 0).then(|| Why::new(self.explained));
         decider.tail = tail;
         #[cfg(feature = "parameters")]

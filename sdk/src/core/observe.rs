@@ -62,7 +62,16 @@ impl Core {
         call: impl FnOnce(&dyn Observer, &ObservedSpan<'_>) -> T,
     ) -> T {
         let Some(by) = &self.observing else { return panicked };
-        let span = ObservedSpan { spans: self, by, entry, flow, time, name: None, is_below_dropped: false };
+        let span = ObservedSpan {
+            spans: self,
+            by,
+            entry,
+            flow,
+            time,
+            name: None,
+            key: None,
+            is_below_dropped: false,
+        };
         self.call(panicked, |observer| call(observer, &span))
     }
 
@@ -74,12 +83,13 @@ impl Core {
         trace_id: TraceId,
         base: Option<&Context>,
         (attributes, is_below_dropped): (Option<&Attributes<'_>>, bool),
+        key: Option<&str>,
     ) -> u32 {
         entry.set_trace_id(trace_id);
         let Some(by) = &self.observing else { return 0 };
         let report = |name: Option<&str>| {
             let time = entry.began();
-            let span = ObservedSpan { spans: self, by, entry, flow: 0, time, name, is_below_dropped };
+            let span = ObservedSpan { spans: self, by, entry, flow: 0, time, name, key, is_below_dropped };
             self.call(0, |observer| observer.root(&span, base))
         };
         let is_named = entry

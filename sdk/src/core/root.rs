@@ -237,11 +237,11 @@ impl Core {
         if follows && facts.below_dropped {
             return decider.follow(parent);
         }
-        if follows && decider.tail.is_none() {
+        if follows && decider.tail.is_none() && !decider.passes_keys {
             return decider.follow_counted(parent);
         }
         let by_key = |key: &str| match follows {
-            true => RootDecision { key: decider.key_number(key), ..decider.follow_counted(parent) },
+            true => decider.follow_with_key(key, parent),
             false => decider.ask(key, trace_id, parent, facts.began),
         };
         let of_root = |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory)));
@@ -288,6 +288,7 @@ impl Core {
             facts.trace_id,
             facts.base,
             (facts.attributes, facts.below_dropped),
+            outcome.decision.text.as_deref(),
         );
         self.settle_unobserved(claim, facts, outcome);
         self.release(left);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_sdk::{
-    Builder, Clock, ContextMode, DroppedSpans, ObservedSpan, Observer, OpenTelemetrySpanExt as _,
-    ParentDecision, SpanLimits, Start,
+    Builder, Clock, ContextMode, DroppedSpans, Key, ObservedSpan, Observer, OpenTelemetrySpanExt as _,
+    ParentDecision, Root, SpanLimits, Start,
 };
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::{Context, KeyValue};
@@ -25,6 +25,9 @@ pub(crate) struct Flows {
     pub(crate) splits: bool,
     /// Attributes to set on each span that ends.
     sets: Vec<KeyValue>,
+    reads_keys: bool,
+    /// The keys of roots.
+    keys: Mutex<Vec<String>>,
     panics: AtomicBool,
     /// In nanoseconds.
     now: AtomicU64,
@@ -76,8 +79,13 @@ impl Flows {
 }
 
 impl Observer for Flows {
+    fn reads_keys(&self) -> bool {
+        self.reads_keys
+    }
+
     fn root(&self, root: &ObservedSpan<'_>, base: Option<&Context>) -> u32 {
         assert_eq!(root.flow(), 0);
+        self.keys.lock().unwrap().push(root.sampling_key().to_owned());
         let tenant = base.and_then(|base| base.baggage().get("tenant.id").map(|value| value.to_string()));
         self.note(&format!("root{}", tenant.map_or(String::new(), |tenant| format!("({tenant})"))), root);
         self.count(self.next(), 1)
@@ -203,6 +211,40 @@ fn attributes_are_set_at_a_spans_end() {
         for span in spans {
             let set = [KeyValue::new("total", 7), KeyValue::new("names", "abc")];
             assert_eq!((&span.attributes[..], span.dropped_attributes_count), (&set[..], 1), "{}", span.name);
+        }
+    }
+}
+
+/// The keys are those by which the sampler counts roots, which decides no root that has a parent.
+#[test]
+fn roots_have_the_keys_of_the_sampler() {
+    let by_route = || Key::name().with_attribute("http.route");
+    let custom = || {
+        Key::custom(|root: &Root<'_>, out: &mut String| {
+            info_span!("in the key").in_scope(|| out.push_str(root.name()));
+            out.push_str(" of ours");
+        })
+    };
+    type Makes<'a> = &'a dyn Fn() -> Key;
+    let keys: [(Makes<'_>, [&str; 2]); 3] = [
+        (&Key::default, ["GET /orders/*", "request"]),
+        (&by_route, ["GET /orders/1234;http.route=/orders", "request"]),
+        (&custom, ["GET /orders/1234 of ours", "request of ours"]),
+    ];
+    for (start, (key, expected)) in STARTS.into_iter().flat_map(|start| keys.map(|key| (start, key))) {
+        for (sampler, reads_keys) in [("always", true), ("never", true), ("never", false)] {
+            let flows = Arc::new(Flows { reads_keys, ..Flows::default() });
+            let world = observed(sampler, &flows, |builder| builder.with_start(start).with_key(key()));
+            world.inside(|| {
+                info_span!("a", otel.name = "GET /orders/1234", http.route = "/orders").in_scope(|| ());
+                let _remote = astracer_testing::remote_parent(7, false).attach();
+                info_span!("request").in_scope(|| ());
+            });
+            let mut found = std::mem::take(&mut *flows.keys.lock().unwrap());
+            // The span that the function makes is a root, too.
+            found.retain(|key| !key.starts_with("in the key"));
+            let expected = if reads_keys { expected } else { ["GET /orders/1234", "request"] };
+            assert_eq!(found, expected, "{start:?} {sampler}");
         }
     }
 }
