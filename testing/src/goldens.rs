@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
+use serde_json::Value;
 
 /// The folder of expected results, and whether it is the user's. `manifest` is the crate's
 /// `CARGO_MANIFEST_DIR`.
@@ -51,6 +52,34 @@ fn find(folder: &Path, name: &str) -> Option<String> {
         read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Some(text)
     })
+}
+
+/// Checks each line of a file, which is a case as JSON with a field `case`, and prints how many
+/// agree.
+///
+/// # Panics
+///
+/// Unless there is at least one case and all agree.
+#[track_caller]
+pub fn lines_agree(name: &str, text: &str, check: impl Fn(&Value) -> Result<(), String>) {
+    let cases = text.lines().map(|line| {
+        let case: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{name}: {error}"));
+        (case["case"].as_str().unwrap_or("?").to_owned(), check(&case))
+    });
+    all_agree(name, &cases.collect::<Vec<_>>());
+}
+
+/// Whether a number is the expected one, but for rounding.
+///
+/// # Errors
+///
+/// If it is not: both, after `what` was compared.
+pub fn near(what: &str, found: f64, expected: f64) -> Result<(), String> {
+    if (found - expected).abs() <= 1e-6 * expected.abs().max(1.0) {
+        Ok(())
+    } else {
+        Err(format!("{what}: {found}, expected {expected}"))
+    }
 }
 
 /// Prints how many cases agree.

@@ -20,7 +20,7 @@ mod wait;
 mod world;
 
 #[cfg(feature = "goldens")]
-pub use goldens::{all_agree, golden, golden_folder};
+pub use goldens::{all_agree, golden, golden_folder, lines_agree, near};
 #[cfg(feature = "world")]
 pub use hooks::{Call, Calls, Delivering, Ids, OnEvent};
 #[cfg(feature = "world")]

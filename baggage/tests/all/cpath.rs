@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use astracer_baggage::critical_path::{CriticalPath, Measure, Note, zone};
-use astracer_testing::{all_agree, golden};
+use astracer_testing::{golden, lines_agree, near};
 use serde_json::Value;
 
 const OFFLINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../critical-path");
@@ -19,14 +19,7 @@ pub(crate) fn text() -> Option<String> {
 #[test]
 fn goldens() {
     let Some(text) = text() else { return };
-    let cases: Vec<(String, Result<(), String>)> = text
-        .lines()
-        .map(|line| {
-            let case: Value = serde_json::from_str(line).expect("a case is JSON");
-            (case["case"].as_str().unwrap_or("?").to_owned(), check(&case))
-        })
-        .collect();
-    all_agree("cpath/cases.jsonl", &cases);
+    lines_agree("cpath/cases.jsonl", &text, check);
 }
 
 /// A line with another length, way or slack fails.
@@ -113,14 +106,6 @@ impl Replay<'_> {
             threads.insert(thread, note);
         }
         panic!("T0 does not end");
-    }
-}
-
-fn near(what: &str, found: f64, expected: f64) -> Result<(), String> {
-    if (found - expected).abs() <= 1e-6 * expected.abs().max(1.0) {
-        Ok(())
-    } else {
-        Err(format!("{what}: {found}, expected {expected}"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use astracer_baggage::{Application, Applications, Baggage, Namespace, Registry, View};
-use astracer_testing::{all_agree, golden};
+use astracer_testing::{golden, lines_agree};
 use serde_json::{Value, json};
 
 /// Where a message repeats a namespace, the reference keeps the last one; we unite them.
@@ -23,16 +23,7 @@ fn goldens() {
         assert!(paths.is_some(), "the folder of ASTRACER_GOLDENS has no baggage.jsonl and no cases.jsonl");
         return;
     };
-    let cases: Vec<(String, Result<(), String>)> = text
-        .lines()
-        .map(|line| {
-            let case: Value = serde_json::from_str(line).unwrap();
-            let name = case["case"].as_str().unwrap().to_owned();
-            let result = check(&case, &name);
-            (name, result)
-        })
-        .collect();
-    all_agree("baggage/baggage.jsonl", &cases);
+    lines_agree("baggage/baggage.jsonl", &text, |case| check(case, case["case"].as_str().unwrap()));
 }
 
 /// A line with another content, hook or byte fails.

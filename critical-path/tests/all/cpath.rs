@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use astracer_critical_path::graph::{Edge, Graph};
+use astracer_testing::{lines_agree, near};
 use serde_json::Value;
 
 use crate::goldens;
@@ -106,22 +107,7 @@ impl Execution {
 #[test]
 fn longest_paths_slack_and_experiments_are_those_of_the_oracle() {
     let Some(text) = goldens::text("cpath/cases.jsonl") else { return };
-    let cases: Vec<(String, Result<(), String>)> = text
-        .lines()
-        .map(|line| {
-            let case: Value = serde_json::from_str(line).expect("a case is JSON");
-            (case["case"].as_str().unwrap_or("?").to_owned(), check(&case))
-        })
-        .collect();
-    goldens::all_agree("cpath", &cases);
-}
-
-fn near(what: &str, found: f64, expected: f64) -> Result<(), String> {
-    if (found - expected).abs() <= 1e-6 * expected.abs().max(1.0) {
-        Ok(())
-    } else {
-        Err(format!("{what}: {found}, expected {expected}"))
-    }
+    lines_agree("cpath", &text, check);
 }
 
 fn number(value: &Value) -> f64 {

@@ -8,13 +8,11 @@ use astracer_baggage::{Applications, Flows, Registry};
 use astracer_operate::Operate as _;
 use astracer_sdk::Builder;
 use astracer_testing::{World, sampling};
-use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
-use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use serde_json::{Value, json};
 use tracing::info_span;
 
 use crate::endpoint::{any_port, ask};
+use crate::metrics::seconds;
 
 fn with_paths(sampler: &str) -> World {
     let measured = CriticalPath::default();
@@ -82,27 +80,10 @@ fn a_service_that_measures_none_says_so() {
 #[test]
 fn times_are_metrics() {
     let world = with_paths("never");
-    let exporter = InMemoryMetricExporter::default();
-    let reader = PeriodicReader::builder(exporter.clone()).build();
-    let provider = SdkMeterProvider::builder().with_reader(reader).build();
-    world.handle.register_metrics(&provider.meter("astracer"));
     for number in 0..200 {
         request(&world, &format!("GET /{number}"));
     }
-    provider.force_flush().unwrap();
-    let metrics = exporter.get_finished_metrics().unwrap();
-    let (mut series, mut sum) = (0, 0.0);
-    let all = metrics.iter().flat_map(|resource| resource.scope_metrics()).flat_map(|scope| scope.metrics());
-    for metric in all.filter(|metric| metric.name() == "astracer.critical_path.time") {
-        assert_eq!(metric.unit(), "s");
-        let AggregatedMetrics::F64(MetricData::Sum(points)) = metric.data() else {
-            panic!("a counter of seconds");
-        };
-        for point in points.data_points() {
-            series += 1;
-            sum += point.value();
-        }
-    }
+    let (series, sum) = seconds(&world, "astracer.critical_path.time");
     // 300 of the 600 series, and the others' by kind: work, and wait; 200 requests of 10 ms.
     assert_eq!(series, 302);
     assert!((sum - 2.0).abs() < 1e-9, "{sum}");

@@ -154,3 +154,21 @@ fn sums_never_fall_when_the_sampler_is_replaced() {
         assert_eq!(readers.roots(), [2_000 * round; 2], "to {sampler}");
     }
 }
+
+/// The series of a counter in seconds, and their sum, at the first collection.
+pub(crate) fn seconds(world: &World, name: &str) -> (usize, f64) {
+    let exporter = InMemoryMetricExporter::default();
+    let reader = PeriodicReader::builder(exporter.clone()).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader).build();
+    world.handle.register_metrics(&provider.meter("astracer"));
+    provider.force_flush().unwrap();
+    let metrics = exporter.get_finished_metrics().unwrap();
+    let all = metrics.iter().flat_map(|resource| resource.scope_metrics()).flat_map(|scope| scope.metrics());
+    let metric = all.into_iter().find(|metric| metric.name() == name).unwrap();
+    assert_eq!(metric.unit(), "s");
+    let AggregatedMetrics::F64(MetricData::Sum(points)) = metric.data() else {
+        panic!("a counter of seconds");
+    };
+    let values = points.data_points().map(|point| point.value());
+    values.fold((0, 0.0), |(series, sum), value| (series + 1, sum + value))
+}

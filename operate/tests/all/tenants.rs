@@ -7,13 +7,11 @@ use astracer_baggage::{Applications, Flows, Registry, flow};
 use astracer_operate::{Operate as _, Part};
 use astracer_sdk::Builder;
 use astracer_testing::{World, sampling};
-use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
-use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use serde_json::{Value, json};
 use tracing::{error, info_span};
 
 use crate::endpoint::{any_port, ask};
+use crate::metrics::seconds;
 
 fn with_tenants(sampler: &str) -> World {
     let applications = Applications::new(&Registry::default()).with_tenants("tenant.id");
@@ -95,28 +93,10 @@ fn other_parts_have_paths_and_tables() {
 #[test]
 fn tenants_are_metrics() {
     let world = with_tenants("never");
-    let exporter = InMemoryMetricExporter::default();
-    let reader = PeriodicReader::builder(exporter.clone()).build();
-    let provider = SdkMeterProvider::builder().with_reader(reader).build();
-    world.handle.register_metrics(&provider.meter("astracer"));
     for number in 0..400 {
         request(&world, &format!("t{number:03}"), false);
     }
-    provider.force_flush().unwrap();
-    let metrics = exporter.get_finished_metrics().unwrap();
-    let mut series = 0;
-    let mut sum = 0.0;
-    let all = metrics.iter().flat_map(|resource| resource.scope_metrics()).flat_map(|scope| scope.metrics());
-    for metric in all.filter(|metric| metric.name() == "astracer.tenant.on_thread") {
-        assert_eq!(metric.unit(), "s");
-        let AggregatedMetrics::F64(MetricData::Sum(points)) = metric.data() else {
-            panic!("a counter of seconds");
-        };
-        for point in points.data_points() {
-            series += 1;
-            sum += point.value();
-        }
-    }
+    let (series, sum) = seconds(&world, "astracer.tenant.on_thread");
     // 300 rows and the others; 400 requests of 2 ms.
     assert_eq!(series, 301);
     assert!((sum - 0.8).abs() < 1e-9, "{sum}");
