@@ -187,6 +187,45 @@ mod tests {
         }
     }
 
+    /// The flow has waited exactly as long as the callee took: what followed was its own work.
+    #[test]
+    fn a_flow_works_on_after_its_call() {
+        let (client, server) = (CriticalPath::new(Measure::Wall), CriticalPath::new(Measure::Wall));
+        let response = Note::start(&server, 0, "serve").response(&server, 60, 1_024);
+        let mut caller = Note::start(&client, 0, "request");
+        caller.begin_call(&client, 10, true);
+        caller.suspended(&client, 10, false);
+        caller.resumed(&client, 70);
+        assert!(caller.end_own_call(&client, 80, &[response]));
+        let way = &caller.longest(&client)[0];
+        let found: Vec<(&str, TimeKind, u64)> =
+            way.functions.iter().map(|part| (&*part.name, part.kind, part.nanos)).collect();
+        assert_eq!(found, [("serve", TimeKind::Work, 60), ("request", TimeKind::Work, 20)]);
+    }
+
+    /// Callees have the lengths of their experiments in responses. One that makes its zone faster
+    /// cannot be longer than the callee took, whatever that claims.
+    #[test]
+    fn experiments_go_on_through_calls() {
+        for (claimed, expected) in [(None, 115.0 - 30.0), (Some(1e9), 115.0)] {
+            let (client, server) = (CriticalPath::new(Measure::Wall), CriticalPath::new(Measure::Wall));
+            for of in [&client, &server] {
+                of.experiment("faster", super::super::zone("serve"), 0.5).unwrap();
+            }
+            let mut callee = Note::start(&server, 0, "serve");
+            callee.end(&server, 60);
+            callee.path.changed[0] = claimed.unwrap_or(callee.path.changed[0]);
+            let response = callee.response(&server, 60, 1_024);
+            let mut caller = Note::start(&client, 0, "request");
+            let mut call = caller.fork(&client, 10);
+            call.end_call(&client, 110, &[response]);
+            caller.wait_for_branch(&client, 10);
+            caller.join(&client, 115, call, true);
+            let found = caller.experiments(&client, 115);
+            assert_eq!((found.len(), found[0].nanos), (1, expected));
+        }
+    }
+
     #[test]
     fn a_call_without_a_note_keeps_its_time() {
         for measure in [Measure::Wall, Measure::Productive] {

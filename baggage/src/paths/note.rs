@@ -527,7 +527,10 @@ impl Note {
 
     /// The local root ends, or the request does. What happened after its last exit is left out.
     pub(crate) fn close(&mut self, of: &CriticalPath, is_recorded: bool, now: impl FnOnce() -> u64) {
-        self.is_daemon = self.is_daemon && of.0.measure == Measure::Productive;
+        if self.is_daemon && of.0.measure == Measure::Wall {
+            // The root is as long as its span. Nothing is known of a daemon's waits.
+            (self.is_daemon, self.is_off, self.is_paused, self.is_waiting) = (false, false, false, false);
+        }
         match self.root_exit.take() {
             Some(exit) => {
                 self.go_on(of, exit);

@@ -147,3 +147,38 @@ impl Pieces {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Work and then a wait, in a function of this number.
+    fn piece(from: u64, to: u64, wait: u64, place: u32) -> Piece {
+        let spot = Spot { place: Place(place), inside: 0 };
+        Piece { from, to, wait, spot, kind: TimeKind::Wait, is_nested: false, is_real: false }
+    }
+
+    #[test]
+    fn what_lies_after_an_instant_is_removed() {
+        let mut pieces = Pieces::default();
+        pieces.push(piece(0, 10, 4, 2), false);
+        pieces.push(piece(10, 20, 0, 2), false);
+        pieces.end_at(7);
+        let left: Vec<(u64, u64, u64)> =
+            pieces.iter().map(|piece| (piece.from, piece.to, piece.wait)).collect();
+        assert_eq!(left, [(0, 7, 1)]);
+    }
+
+    /// When two pieces are united, the longer one's function has the time.
+    #[test]
+    fn the_oldest_pieces_are_united() {
+        let mut pieces = Pieces::default();
+        pieces.push(piece(0, 10, 10, 2), false);
+        for number in 0..PIECES_MAX as u64 {
+            pieces.push(piece(10 + number, 11 + number, 0, 3 + number as u32), true);
+        }
+        let all: Vec<Piece> = pieces.take_all().collect();
+        assert_eq!((all.len(), all[0].from, all[0].to, all[0].wait), (PIECES_MAX, 0, 11, 10));
+        assert_eq!(all[0].spot.place, Place(2));
+    }
+}

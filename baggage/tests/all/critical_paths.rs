@@ -579,6 +579,22 @@ fn channels() {
     assert_eq!(times("request"), expected.map(|(name, units)| (name.to_owned(), units)));
 }
 
+/// A root that became a daemon is as long as its span; as the paper measures, up to that point.
+#[test]
+fn roots_that_are_daemons() {
+    for (measure, units) in [(Measure::Wall, 5), (Measure::Productive, 1)] {
+        let service = service_with(measure, |builder| builder);
+        service.world.inside(|| {
+            let root = info_span!("request").entered();
+            service.work(1);
+            astracer_baggage::critical_path::daemonize();
+            service.work(4);
+            drop(root);
+        });
+        service.check(units, &[("request", "work", units)]);
+    }
+}
+
 /// A branch that nobody joins does not count, nor does what a daemon does.
 #[test]
 fn daemons_and_branches_that_nobody_joins() {

@@ -52,6 +52,41 @@ fn a_million_branches_are_never_joined() {
     assert_eq!(service.flows.stats().open, 0);
 }
 
+/// If 70 spans are inside each other, the last 6 count for the one around. A way has 64 parts.
+#[test]
+fn spans_may_be_deep() {
+    fn nest(service: &Service, depth: u32) {
+        service.work(1);
+        if depth < 70 {
+            info_span!("child").in_scope(|| nest(service, depth + 1));
+        }
+    }
+    let service = sampling("never", DroppedSpans::default());
+    service.world.inside(|| info_span!("request").in_scope(|| nest(&service, 0)));
+    service.check(71, &[("request", "work", 1), ("child", "work", 63), ("(others)", "work", 7)]);
+    assert_eq!(service.paths.stats().too_deep, 6);
+}
+
+/// A branch that ended before the flow's last event: what followed was work, on the flow's own way
+/// and in every way that goes on from it.
+#[test]
+fn a_branch_that_ended_before_was_not_waited_for() {
+    let paths = CriticalPath::default();
+    let mut note = Note::start(&paths, 0, "request");
+    let (mut early, mut late) = (note.fork(&paths, 0), note.fork(&paths, 0));
+    for (branch, end) in [(&mut early, 2), (&mut late, 20)] {
+        branch.start_branch(&paths, 0, true);
+        branch.end(&paths, end);
+    }
+    note.enter_function(&paths, 5, "f");
+    note.join(&paths, 10, early, true);
+    note.join(&paths, 30, late, true);
+    note.end(&paths, 30);
+    // Through `late` 20, its own 10, through `early` 2; and then 10 until 30.
+    let lengths: Vec<u64> = note.longest(&paths).iter().map(|way| way.total_ns).collect();
+    assert_eq!(lengths, [30, 20, 12]);
+}
+
 /// A request of many stretches and joins keeps the last 32 stretches, and its whole time.
 #[test]
 fn a_long_request_has_bounds() {

@@ -141,3 +141,25 @@ fn a_root_that_ends_late() {
     });
     service.check(2, &[("request", "work", 2)]);
 }
+
+/// A local root in a branch ends its way where it was last exited, also if a span below it goes on:
+/// the request has waited to be woken since then.
+#[test]
+fn a_root_in_a_branch_that_ends_late() {
+    let service = sampling("never", DroppedSpans::default());
+    service.world.inside(|| {
+        info_span!("request").in_scope(|| {
+            service.work(1);
+            let job = branch_fn(|| {
+                let job = info_span!(parent: None, "job");
+                job.in_scope(|| service.work(4));
+                info_span!(parent: &job, "late").in_scope(|| service.work(8));
+            });
+            job().join();
+            service.work(2);
+        });
+    });
+    let rows = service.paths.rows();
+    let lengths: Vec<(&str, u64)> = rows.iter().map(|row| (&*row.key, row.total_ns / 1_000_000)).collect();
+    assert_eq!(lengths, [("request", 15), ("job", 4)]);
+}
