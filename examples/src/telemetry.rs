@@ -125,7 +125,9 @@ impl Applications {
         let none = baggage::Applications::new(&baggage::Registry::default());
         Flows::new(match self {
             Applications::All => {
-                none.with_tenants(TENANT).with_critical_path(&CriticalPath::default()).with_x_trace()
+                // As spans are dropped below: `DroppedSpans::Disabled`.
+                let paths = CriticalPath::default().without_dropped_spans();
+                none.with_tenants(TENANT).with_critical_path(&paths).with_x_trace()
             }
             Applications::None => none,
         })

@@ -79,6 +79,13 @@ pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
         let unmarked = unmarked(&handle);
         let rows = paths.rows();
         let drawn: Value = rows.iter().take(shown).map(draw).collect();
-        Ok(format!("{}\n", json!({ "rows": drawn, "rows_all": rows.len(), "unmarked_forks": unmarked })))
+        let mut columns = vec!["key", "requests", "p50_ms", "p95_ms", "functions", "overheads"];
+        if rows.iter().any(|row| !row.experiments.is_empty()) {
+            columns.push("experiments");
+        }
+        let all = rows.len();
+        let answer =
+            json!({ "columns": columns, "rows": drawn, "rows_all": all, "unmarked_forks": unmarked });
+        Ok(format!("{answer}\n"))
     }))
 }

@@ -13,6 +13,10 @@ pub(crate) fn sums(handle: &Handle) -> TenantSums {
     handle.observer::<Flows>().map(Flows::tenants).unwrap_or_default()
 }
 
+#[cfg(feature = "endpoint")]
+const COLUMNS: [&str; 8] =
+    ["tenant", "resource", "calls", "errors", "wall_ms", "on_thread_ms", "waiting_ms", "consumed"];
+
 /// The path `/tenants`: the rows with the most time on threads first.
 #[cfg(feature = "endpoint")]
 pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
@@ -43,6 +47,6 @@ pub(crate) fn part(handle: &Handle) -> Option<crate::Part> {
             .iter()
             .map(|of| json!({ "name": of.name, "file": of.file, "line": of.line, "count": of.count }));
         let (rows, mixed) = (rows.collect::<Value>(), mixed.collect::<Value>());
-        Ok(format!("{}\n", json!({ "rows": rows, "rows_all": all, "mixed": mixed })))
+        Ok(format!("{}\n", json!({ "columns": COLUMNS, "rows": rows, "rows_all": all, "mixed": mixed })))
     }))
 }

@@ -116,12 +116,12 @@ const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 function shares(row, id, list) {
   const made = row.insertCell();
-  made.className = "shares";
+  made.className = "text shares";
   if (list.length === 0) return;
   const all = made.appendChild(document.createElement("details"));
   all.open = unfolded.has(id);
   all.addEventListener("toggle", () => (all.open ? unfolded.add(id) : unfolded.delete(id)));
-  const first = list.slice(0, 5).map((of) => `${of.name} ${percent(of.share)}`).join(", ");
+  const first = list.slice(0, 5).filter((of, at) => at === 0 || of.share >= 0.0005).map((of) => `${of.name} ${percent(of.share)}`).join(", ");
   all.appendChild(document.createElement("summary")).textContent = first;
   for (const of of list) {
     const bar = all.appendChild(document.createElement("div"));
@@ -130,7 +130,8 @@ function shares(row, id, list) {
   }
 }
 
-// Other parts of the service: an answer's rows are objects, whose keys name the columns.
+// Other parts of the service: an answer's rows are objects, whose keys name the columns. Without `columns`, these are in the
+// order of the object.
 let parts = null;
 const ROWS = 100;
 
@@ -143,18 +144,31 @@ async function drawParts() {
     const unmarked = (answer.unmarked_forks ?? []).map((of) => `${of.name} (${of.file}:${of.line}, ${whole(of.count)} times)`);
     const lacks = unmarked.length > 0 ? `; without .branch(): ${unmarked.join(", ")}` : "";
     made.createCaption().textContent = part.title + lacks;
-    if (answer.rows.length > 0) {
+    const [first] = answer.rows;
+    const columns = answer.columns ?? Object.keys(first ?? {});
+    if (first) {
       const head = made.createTHead().insertRow();
-      for (const name of Object.keys(answer.rows[0])) {
-        head.appendChild(document.createElement("th")).textContent = name.replaceAll("_", " ");
+      for (const name of columns) {
+        const title = head.appendChild(document.createElement("th"));
+        title.textContent = name.replaceAll("_", " ");
+        if (typeof first[name] !== "number") title.className = "text";
       }
     }
     const body = made.createTBody();
+    const idOf = (line, name) => `${part.path}/${line[columns[0]]}/${name}`;
+    const lists = columns.filter((name) => Array.isArray(first?.[name]));
+    // The first row shows at once that lists unfold.
+    if (lists.length > 0 && !part.isUnfolded) {
+      part.isUnfolded = true;
+      unfolded.add(idOf(first, lists[0]));
+    }
     for (const line of answer.rows) {
       const row = body.insertRow();
-      for (const [name, value] of Object.entries(line)) {
-        if (Array.isArray(value)) shares(row, `${part.path}/${Object.values(line)[0]}/${name}`, value);
-        else cell(row, typeof value === "number" ? whole(value) : value);
+      for (const name of columns) {
+        const value = line[name];
+        if (Array.isArray(value)) shares(row, idOf(line, name), value);
+        else if (typeof value === "number") cell(row, whole(value));
+        else cell(row, value, "text");
       }
     }
     part.table.replaceWith(made);

@@ -6,9 +6,9 @@ use std::fmt;
 /// that is drawn from the answers.
 ///
 /// The answer is JSON: an object whose `rows` are objects with the same keys, which become the
-/// table's columns. A value may be a list of objects with a `name`, a `share` from 0 to 1 and `ms`:
-/// it is drawn as bars, which unfold. The answer is computed on the endpoint's thread, while other
-/// requests wait.
+/// table's columns, in the order of the list `columns` if there is one. A value may be a list of
+/// objects with a `name`, a `share` from 0 to 1 and `ms`: it is drawn as bars, which unfold. The
+/// answer is computed on the endpoint's thread, while other requests wait.
 pub struct Part {
     pub(super) path: &'static str,
     pub(super) title: &'static str,

@@ -61,6 +61,8 @@ fn rows_are_the_same_whatever_is_kept() {
         assert_eq!((status, &answer["rows"][0]), (200, &expected), "{sampler}");
         assert_eq!((&answer["rows"][1]["key"], &answer["rows_all"]), (&json!("POST /"), &json!(2)));
         assert_eq!(answer["unmarked_forks"], json!([]));
+        let columns = json!(["key", "requests", "p50_ms", "p95_ms", "functions", "overheads", "experiments"]);
+        assert_eq!(answer["columns"], columns);
         let (_, body) = ask(&endpoint, "GET /critical-paths?rows=1", "");
         assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["rows"][1], Value::Null);
         assert_eq!(world.handle.critical_paths().len(), 2);

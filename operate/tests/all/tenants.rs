@@ -68,6 +68,9 @@ fn sums_are_the_same_whatever_is_kept() {
         let (_, body) = ask(&endpoint, "GET /tenants?rows=1", "");
         let answer: Value = serde_json::from_str(&body).unwrap();
         assert_eq!((&answer["rows"][0]["tenant"], &answer["rows"][1]), (&json!("b"), &Value::Null));
+        let columns: Vec<String> = serde_json::from_value(answer["columns"].clone()).unwrap();
+        assert!(columns.iter().all(|name| !answer["rows"][0][name].is_null()), "{answer}");
+        assert_eq!(columns.len(), answer["rows"][0].as_object().unwrap().len());
         assert_eq!(ask(&endpoint, "GET /tenants?rows=many", "").0, 400);
         assert_eq!(world.handle.tenants().rows.len(), 4);
     }
