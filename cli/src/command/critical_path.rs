@@ -68,6 +68,11 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "RULE", default_value = "last")]
     pub(crate) rule: Rule,
 
+    /// Follow the spans of traces whose spans have X-Trace's events (rule last), instead of those
+    /// events.
+    #[arg(long)]
+    pub(crate) spans: bool,
+
     /// Treatment of spans that another machine's clock puts outside their parent (rule last): shift
     /// them into it, or clip them [default: shift].
     #[arg(long, value_enum)]
@@ -331,7 +336,7 @@ fn keep(args: &CriticalPath) -> Keep {
         _ => Vec::new(),
     };
     // Other rules are of trees of spans.
-    let x_trace = matches!(args.rule, Rule::Last | Rule::Events);
+    let x_trace = !args.spans && matches!(args.rule, Rule::Last | Rule::Events);
     Keep { labels, own_labels, trace_states: args.weights, origins: true, x_trace, ..Keep::default() }
 }
 
@@ -485,6 +490,12 @@ fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
     if args.skew.is_some() && args.rule != Rule::Last {
         return Err(Failure::Usage(format!(
             "--skew: the rule {} corrects clocks by itself; omit --skew, or use --rule last",
+            args.rule.name()
+        )));
+    }
+    if args.spans && args.rule != Rule::Last {
+        return Err(Failure::Usage(format!(
+            "--spans: the rule {} decides by itself what it follows; omit --spans, or use --rule last",
             args.rule.name()
         )));
     }

@@ -258,6 +258,7 @@ const FLAGS: &[&str] = &[
     "--all",
     "--strict",
     "--json",
+    "--spans",
     "--weights",
     "--dot",
     "--help",

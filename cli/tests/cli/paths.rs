@@ -39,6 +39,42 @@ fn critical_time_is_that_of_a_computation_by_hand() {
     assert!(text.lines().any(|line| line.starts_with("send") && line.contains("22.2%")), "{text}");
 }
 
+/// A root of 8 µs with a child of 1 µs, and with events of X-Trace, 2 and 1 µs apart.
+const WITH_EVENTS: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
+ {"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"b7ad6b7169203331","name":"GET /",
+  "startTimeUnixNano":"1000","endTimeUnixNano":"9000","events":[
+  {"timeUnixNano":"1000","name":"begin","attributes":[
+   {"key":"xtrace.event","value":{"stringValue":"000000000000000a"}}]},
+  {"timeUnixNano":"3000","name":"fork","attributes":[
+   {"key":"xtrace.event","value":{"stringValue":"000000000000000b"}},
+   {"key":"xtrace.parents","value":{"arrayValue":{"values":[{"stringValue":"000000000000000a"}]}}}]},
+  {"timeUnixNano":"4000","name":"join","attributes":[
+   {"key":"xtrace.event","value":{"stringValue":"000000000000000c"}},
+   {"key":"xtrace.parents","value":{"arrayValue":{"values":[{"stringValue":"000000000000000b"}]}}}]}]},
+ {"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"00ad6b7169203332",
+  "parentSpanId":"b7ad6b7169203331","name":"child","startTimeUnixNano":"2000","endTimeUnixNano":"3000"}
+]}]}]}"#;
+
+#[test]
+fn spans_are_followed_in_place_of_their_events() {
+    let folder = Folder::new("spans-or-events");
+    let recording = folder.file("w.json", WITH_EVENTS);
+    let rows = |options: &[&str]| -> Vec<(String, f64)> {
+        let found = json(&[&["critical-path", &recording, "--json"], options].concat());
+        let rows = found["rows"].as_array().expect("rows").iter();
+        rows.map(|row| {
+            (row["name"][0].as_str().expect("a name").to_owned(), row["total_ms"].as_f64().expect("a time"))
+        })
+        .collect()
+    };
+    let named =
+        |rows: &[(&str, f64)]| rows.iter().map(|(name, ms)| ((*name).to_owned(), *ms)).collect::<Vec<_>>();
+    assert_eq!(rows(&[])[..2], named(&[("GET / begin", 0.002), ("GET / fork", 0.001)]));
+    assert_eq!(rows(&["--spans"]), named(&[("GET /", 0.007), ("child", 0.001)]));
+    let refused = run(&["critical-path", &recording, "--spans", "--rule", "events"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
 #[test]
 fn segments_and_folded_stacks_are_written() {
     let folder = Folder::new("segments");
