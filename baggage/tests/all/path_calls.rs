@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use astracer_baggage::critical_path::{Measure, here};
-use astracer_baggage::{Flow, Losses, branch_fn, zone};
+use astracer_baggage::{Flow, Losses, Packed, branch_fn, zone};
 use astracer_sdk::DroppedSpans;
 use tracing::info_span;
 
@@ -150,12 +150,14 @@ fn a_root_in_a_branch_that_ends_late() {
     service.world.inside(|| {
         info_span!("request").in_scope(|| {
             service.work(1);
-            let job = branch_fn(|| {
+            let answer = Packed::new(()).adopt_fn(|()| {
                 let job = info_span!(parent: None, "job");
                 job.in_scope(|| service.work(4));
                 info_span!(parent: &job, "late").in_scope(|| service.work(8));
+                drop(job);
+                Packed::new(())
             });
-            job().join();
+            answer.merge();
             service.work(2);
         });
     });
