@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use rapidhash::fast::RandomState;
+
 use crate::value::Value;
 
 /// Groups of which the smallest keys stay when there are too many. The kept ones and the sum of
 /// the others depend only on the rows, not on their order.
 #[derive(Debug)]
 pub(crate) struct Bounded<G> {
-    pub(crate) groups: HashMap<Box<[Value]>, G>,
+    pub(crate) groups: HashMap<Box<[Value]>, G, RandomState>,
     /// Larger keys belong to the others.
     ceiling: Option<Box<[Value]>>,
     pub(crate) other: Option<G>,
@@ -16,7 +18,7 @@ pub(crate) struct Bounded<G> {
 
 impl<G> Default for Bounded<G> {
     fn default() -> Self {
-        Bounded { groups: HashMap::new(), ceiling: None, other: None }
+        Bounded { groups: HashMap::default(), ceiling: None, other: None }
     }
 }
 
@@ -39,16 +41,19 @@ impl<G: Absorb> Bounded<G> {
         if beyond || self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
             return self.other.get_or_insert_with(start);
         }
-        if !self.groups.contains_key(key) {
-            if self.groups.len() >= limit.saturating_mul(2) {
-                self.trim(limit);
-                if self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
-                    return self.other.get_or_insert_with(start);
-                }
-            }
-            return self.groups.entry(key.into()).or_insert_with(start);
+        if self.groups.contains_key(key) {
+            // The borrow of a hit alone could not be returned from a conditional `get_mut`.
+            return match self.groups.get_mut(key) {
+                Some(group) => group,
+                None => self.other.get_or_insert_with(start),
+            };
         }
-        // The borrow of a hit cannot be returned from a conditional `get_mut`.
+        if self.groups.len() >= limit.saturating_mul(2) {
+            self.trim(limit);
+            if self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
+                return self.other.get_or_insert_with(start);
+            }
+        }
         self.groups.entry(key.into()).or_insert_with(start)
     }
 

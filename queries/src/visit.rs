@@ -217,8 +217,15 @@ fn unpacked<P: Point + ?Sized>(
 
 fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
     let mut rows = Vec::new();
+    let Some(part) = bag.part(number) else { return rows };
+    if part.entries.len() == 1
+        && let Some(Content::Groups(only)) = part.entries.last().map(|entry| &entry.content)
+    {
+        let rows = only.iter().map(|(key, group)| of_group(key.values.clone(), group.clone(), shape));
+        return rows.collect();
+    }
     let mut groups: BTreeMap<&Key, Group> = BTreeMap::new();
-    for entry in bag.part(number).iter().flat_map(|part| part.entries.iter()) {
+    for entry in part.entries.iter() {
         match &entry.content {
             Content::Rows(packed) => rows.extend(packed.iter().map(of_row)),
             Content::Groups(branch) => {
