@@ -211,7 +211,7 @@ fn unpacked<P: Point + ?Sized>(
     let (rows, groups, is_incomplete) = output.nests.unpack(number, shape.relation, spans);
     joined.is_incomplete |= is_incomplete;
     let mut all: Vec<Unpacked> = rows.iter().map(|(_, row)| of_row(row)).collect();
-    all.extend(groups.into_iter().map(|(key, group)| of_group(key.values, group, shape)));
+    all.extend(groups.iter().map(|(key, group)| of_group(key, group, shape)));
     all
 }
 
@@ -221,8 +221,7 @@ fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
     if part.entries.len() == 1
         && let Some(Content::Groups(only)) = part.entries.last().map(|entry| &entry.content)
     {
-        let rows = only.iter().map(|(key, group)| of_group(key.values.clone(), group.clone(), shape));
-        return rows.collect();
+        return only.iter().map(|(key, group)| of_group(key, group, shape)).collect();
     }
     let mut groups: BTreeMap<&Key, Group> = BTreeMap::new();
     for entry in part.entries.iter() {
@@ -235,7 +234,7 @@ fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
             }
         }
     }
-    rows.extend(groups.into_iter().map(|(key, group)| of_group(key.values.clone(), group, shape)));
+    rows.extend(groups.iter().map(|(key, group)| of_group(key, group, shape)));
     rows
 }
 
@@ -243,13 +242,17 @@ fn of_row(row: &Packed) -> Unpacked {
     Unpacked { values: row.values.to_vec(), group: None, count: row.count, weight: row.weight }
 }
 
-fn of_group(mut values: Vec<Value>, group: Group, shape: &Shape) -> Unpacked {
-    if shape.keep == Keep::Answer {
+fn of_group(key: &Key, group: &Group, shape: &Shape) -> Unpacked {
+    let mut values = key.values.clone();
+    let (mut count, weight) = (group.count, group.weight);
+    let is_answer = shape.keep == Keep::Answer;
+    if is_answer {
         let finished = group.states.iter().zip(&shape.functions);
         values.extend(finished.map(|(state, function)| state.finish(*function)));
-        return Unpacked { values, group: None, count: 1, weight: group.weight };
+        count = 1;
     }
-    Unpacked { values, count: group.count, weight: group.weight, group: Some(Arc::new(group)) }
+    let begun = !is_answer && !group.states.is_empty();
+    Unpacked { values, count, weight, group: begun.then(|| Arc::new(group.clone())) }
 }
 
 fn packed(packing: &Packing<'_>) -> Vec<Packed> {
