@@ -246,7 +246,7 @@ impl<'q, 'r> Asker<'q, 'r> {
                 part.spans.clear();
                 part.spans.extend_from_slice(part.graph.spans());
                 let (spans, output) = (&part.spans, &mut part.output);
-                let mut run = Run { asker: self, spans, output, trace: &id, weight: weight.unwrap_or(1.0) };
+                let mut run = Run { asker: self, spans, output, trace: &id, weight };
                 for stage in 0..self.question.plan.stages() {
                     run.output.begin_stage(stage);
                     let cycles = part.graph.walk(&mut run, pulse)?;
@@ -255,7 +255,7 @@ impl<'q, 'r> Asker<'q, 'r> {
             }
         } else {
             let output = &mut part.output;
-            let mut run = Run { asker: self, spans: &[], output, trace: &id, weight: weight.unwrap_or(1.0) };
+            let mut run = Run { asker: self, spans: &[], output, trace: &id, weight };
             for stage in 0..self.question.plan.stages() {
                 run.output.begin_stage(stage);
                 let mut bag = run.output.begin();
@@ -336,7 +336,7 @@ struct Run<'a, 'q, 'r> {
     spans: &'a [SpanView<'r>],
     output: &'a mut Output,
     trace: &'a Value,
-    weight: f64,
+    weight: Option<f64>,
 }
 
 impl<'r> Run<'_, '_, 'r> {
@@ -381,7 +381,19 @@ impl<'r> Run<'_, '_, 'r> {
     ) {
         let Asker { columns, recording, question, shifts, nests, .. } = self.asker;
         let (trace, weight) = (self.trace, self.weight);
-        let point = Recorded { columns, recording, shifts, nests, span, spot, event, name, trace, weight };
+        let point = Recorded {
+            columns,
+            recording,
+            shifts,
+            nests,
+            span,
+            spot,
+            event,
+            name,
+            trace,
+            weight,
+            trace_number: 0,
+        };
         question.plan.visit(bag, lists, &point, self.output);
     }
 }

@@ -23,11 +23,11 @@ impl Nests {
         if plan.stages() == 1 {
             return Self::default();
         }
-        let count = recording.span_count();
+        let count = recording.index_end();
         let parent = |at: u32| recording.span(at).parent().map_or(NONE, SpanView::index);
         // The children of each span as a list: its first one, and the next one of each.
         let (mut first, mut next, mut roots) = (vec![NONE; count], vec![NONE; count], Vec::new());
-        for at in (0..count as u32).rev() {
+        for at in recording.traces().flat_map(|trace| trace.spans()).map(SpanView::index) {
             match parent(at) {
                 NONE => roots.push(at),
                 parent => next[at as usize] = std::mem::replace(&mut first[parent as usize], at),

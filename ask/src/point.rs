@@ -61,7 +61,9 @@ pub(super) struct Recorded<'c, 'r> {
     pub(super) event: Option<EventView<'r>>,
     pub(super) name: &'c str,
     pub(super) trace: &'c Value,
-    pub(super) weight: f64,
+    /// The number of traces that its trace stands for, if known.
+    pub(super) weight: Option<f64>,
+    pub(super) trace_number: u32,
 }
 
 impl Recorded<'_, '_> {
@@ -146,6 +148,14 @@ impl Point for Recorded<'_, '_> {
     }
 
     fn weight(&self) -> f64 {
-        self.weight
+        self.weight.unwrap_or(1.0)
+    }
+
+    fn is_weight_known(&self) -> bool {
+        self.weight.is_some()
+    }
+
+    fn trace_number(&self) -> u32 {
+        self.trace_number
     }
 }

@@ -34,7 +34,7 @@ pub fn ask_all(
 ) -> Option<Answer> {
     let plan = question.plan;
     let (mut unweighted, mut late) = (0, 0);
-    let mut traces: HashMap<TraceId, (Value, f64), RandomState> = HashMap::default();
+    let mut traces: HashMap<TraceId, Of, RandomState> = HashMap::default();
     for trace in recording.traces() {
         let weight = match question.weights {
             false => Some(1.0),
@@ -42,7 +42,9 @@ pub fn ask_all(
         };
         unweighted += u64::from(weight.is_none());
         late += u64::from(weight == Some(0.0));
-        traces.insert(trace.id(), (trace_id(trace).as_str().into(), weight.unwrap_or(1.0)));
+        // 0 is the number of points without a trace.
+        let number = traces.len() as u32 + 1;
+        traces.insert(trace.id(), Of { id: trace_id(trace).as_str().into(), weight, number });
     }
     let points = Points {
         causes,
@@ -53,7 +55,7 @@ pub fn ask_all(
         logs: recording.logs().collect(),
         indices: causes.events.span_indices(),
         traces,
-        nothing: (Value::Null, 1.0),
+        nothing: Of { id: Value::Null, weight: Some(1.0), number: 0 },
     };
     let (weights, traces) = (question.weights, question.traces);
     let options = OutputOptions { weights, traces, ..OutputOptions::default() };
@@ -93,9 +95,16 @@ struct Points<'a> {
     logs: Vec<LogView<'a>>,
     /// The index in the recording of each span.
     indices: Vec<Option<u32>>,
-    /// The id of each trace as a value, and its weight.
-    traces: HashMap<TraceId, (Value, f64), RandomState>,
-    nothing: (Value, f64),
+    traces: HashMap<TraceId, Of, RandomState>,
+    nothing: Of,
+}
+
+/// A point's trace.
+struct Of {
+    id: Value,
+    /// The number of traces that it stands for, if known.
+    weight: Option<f64>,
+    number: u32,
 }
 
 impl<'a> Points<'a> {
@@ -122,7 +131,7 @@ impl<'a> Points<'a> {
         Some(self.recording.span(index))
     }
 
-    fn trace(&self, row: &points::Point) -> &(Value, f64) {
+    fn trace(&self, row: &points::Point) -> &Of {
         let span = self.causes.events.spans().get(row.span as usize);
         span.and_then(|span| self.traces.get(&span.trace)).unwrap_or(&self.nothing)
     }
@@ -174,11 +183,23 @@ impl Flow<u32> for Walk<'_, '_> {
             _ if span.format() == Some(Format::XTraceJson) => (Spot::Report, None),
             _ => (Spot::Start, None),
         };
-        let (trace, weight) = points.trace(row);
+        let Of { id: trace, weight, number } = points.trace(row);
+        let (weight, trace_number) = (*weight, *number);
         let Points { columns, recording, causes, nests, .. } = points;
         let shifts = &causes.shifts;
-        let point =
-            Recorded { columns, recording, shifts, nests, span, spot, event, name, trace, weight: *weight };
+        let point = Recorded {
+            columns,
+            recording,
+            shifts,
+            nests,
+            span,
+            spot,
+            event,
+            name,
+            trace,
+            weight,
+            trace_number,
+        };
         if lists.wants(point.edge()) {
             points.plan.visit(bag, lists, &point, &mut self.output);
         }
@@ -233,7 +254,7 @@ impl Other<'_, '_> {
             Builtin::Target => {
                 self.points.logs.get(self.row.log as usize).map_or(Value::Null, |_| self.name.into())
             }
-            Builtin::Trace => self.points.trace(self.row).0.clone(),
+            Builtin::Trace => self.points.trace(self.row).id.clone(),
             Builtin::Sampled => true.into(),
             Builtin::Span => {
                 let span = events.spans().get(self.row.span as usize);
@@ -265,7 +286,7 @@ impl Point for Other<'_, '_> {
     }
 
     fn trace(&self) -> Value {
-        self.points.trace(self.row).0.clone()
+        self.points.trace(self.row).id.clone()
     }
 
     fn nest(&self) -> Nest {
@@ -274,6 +295,14 @@ impl Point for Other<'_, '_> {
     }
 
     fn weight(&self) -> f64 {
-        self.points.trace(self.row).1
+        self.points.trace(self.row).weight.unwrap_or(1.0)
+    }
+
+    fn is_weight_known(&self) -> bool {
+        self.points.trace(self.row).weight.is_some()
+    }
+
+    fn trace_number(&self) -> u32 {
+        self.points.trace(self.row).number
     }
 }

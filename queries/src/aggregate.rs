@@ -22,6 +22,8 @@ pub(crate) enum Function {
     Quantile(f64),
     /// The number of different values.
     Distinct,
+    /// One of the values, as it is written.
+    Example,
 }
 
 /// Different values that an aggregate counts; further ones are not told apart.
@@ -42,6 +44,7 @@ impl Function {
             Function::Average => "AVERAGE",
             Function::Quantile(_) => "QUANTILE",
             Function::Distinct => "COUNT DISTINCT",
+            Function::Example => "EXAMPLE",
         }
     }
 
@@ -59,7 +62,7 @@ impl Function {
 
     /// Whether the result depends on the weights of its rows.
     pub(crate) fn is_weighted(self) -> bool {
-        !matches!(self, Function::Min | Function::Max | Function::Distinct)
+        !matches!(self, Function::Min | Function::Max | Function::Distinct | Function::Example)
     }
 
     pub(crate) fn start(self) -> State {
@@ -71,6 +74,7 @@ impl Function {
             Function::Average => State::Average(Sum::default(), Sum::default()),
             Function::Quantile(_) => State::Quantile(Box::default()),
             Function::Distinct => State::Distinct(BTreeSet::new()),
+            Function::Example => State::Example(Value::Null),
         }
     }
 
@@ -86,6 +90,7 @@ impl Function {
                 out.float(share);
             }
             Function::Distinct => out.byte(6),
+            Function::Example => out.byte(7),
         }
     }
 
@@ -97,6 +102,7 @@ impl Function {
             3 => Function::Max,
             4 => Function::Average,
             6 => Function::Distinct,
+            7 => Function::Example,
             5 => Function::Quantile(from.float().filter(|share| (0.0..=1.0).contains(share))?),
             _ => return None,
         })
@@ -116,6 +122,8 @@ pub(crate) enum State {
     Quantile(Box<Sketch>),
     /// The least of the different values, and one more than are counted at most.
     Distinct(BTreeSet<Value>),
+    /// The least value by its own order.
+    Example(Value),
 }
 
 /// An input of an aggregate, of one row.
@@ -135,11 +143,14 @@ impl State {
         match self {
             State::Count(count) => count.add(Number::Int(1), times),
             State::Least(least, order) => {
-                // The number itself if it is text: by its text, 9 would follow 10.
-                let value = value.number().map_or_else(|| value.clone(), Number::into_value);
-                replace_by(least, value, *order);
+                // The number itself if it is text: by its text, 9 would follow 10. An id such as 012
+                // or 12e5 stays as it is written.
+                let number = value.number().map(Number::into_value);
+                let number = number.filter(|number| number.to_string() == value.to_string());
+                replace_by(least, number.unwrap_or_else(|| value.clone()), *order);
             }
             State::Distinct(values) => distinguish(values, value.clone().into_key()),
+            State::Example(least) => exemplify(least, value),
             State::Sum(..) | State::Average(..) | State::Quantile(_) => {
                 let number = match (&self, value) {
                     // The share of rows for which a condition holds.
@@ -164,7 +175,7 @@ impl State {
                 count.add(Number::Int(1), times);
             }
             State::Quantile(sketch) => sketch.add(number.to_f64(), times as f64),
-            State::Count(_) | State::Least(..) | State::Distinct(_) => {}
+            State::Count(_) | State::Least(..) | State::Distinct(_) | State::Example(_) => {}
         }
     }
 
@@ -193,6 +204,7 @@ impl State {
             (State::Quantile(sketch), State::Quantile(more)) => {
                 sketch.merge(more, times as f64);
             }
+            (State::Example(least), State::Example(more)) => exemplify(least, more),
             (State::Distinct(values), State::Distinct(more)) => {
                 more.iter().for_each(|value| distinguish(values, value.clone()));
             }
@@ -224,7 +236,7 @@ impl State {
             State::Count(sum) | State::Sum(sum, _) => (sum.to_f64(), 0.0),
             State::Average(sum, count) => (sum.to_f64(), count.to_f64()),
             State::Quantile(sketch) => (0.0, sketch.weight()),
-            State::Least(..) | State::Distinct(_) => (0.0, 0.0),
+            State::Least(..) | State::Distinct(_) | State::Example(_) => (0.0, 0.0),
         }
     }
 
@@ -232,10 +244,7 @@ impl State {
     pub(crate) fn estimate(&self, function: Function, spread: &Spread) -> Option<Estimate> {
         let (sum, n) = self.parts();
         match (self, function) {
-            (State::Count(_), _) => {
-                let estimate = spread.of_sum(sum);
-                Some(Estimate { low: estimate.low.map(|low| low.max(0.0)), ..estimate })
-            }
+            (State::Count(_), _) => Some(spread.of_count(sum)),
             (State::Sum(_, true), _) => Some(spread.of_sum(sum)),
             (State::Average(..), _) if n > 0.0 => Some(spread.of_ratio(sum / n, n)),
             (State::Quantile(sketch), Function::Quantile(share)) if n > 0.0 => {
@@ -251,7 +260,7 @@ impl State {
             State::Count(count) => count.total(),
             State::Sum(sum, true) => sum.total(),
             State::Sum(_, false) => Value::Null,
-            State::Least(value, _) => value.clone(),
+            State::Least(value, _) | State::Example(value) => value.clone(),
             State::Average(sum, count) => match count.to_f64() {
                 0.0 => Value::Null,
                 count => Value::float(sum.to_f64() / count),
@@ -274,7 +283,7 @@ impl State {
         match self {
             State::Count(_) => 4,
             State::Sum(sum, _) => sum.size(),
-            State::Least(value, _) => value.size(),
+            State::Least(value, _) | State::Example(value) => value.size(),
             State::Average(sum, _) => sum.size() + 4,
             State::Quantile(sketch) => sketch.size(),
             State::Distinct(values) => values.iter().map(Value::size).sum::<usize>() + 2,
@@ -288,7 +297,7 @@ impl State {
                 sum.encode(out);
                 out.byte(u8::from(*any));
             }
-            State::Least(value, _) => out.value(value),
+            State::Least(value, _) | State::Example(value) => out.value(value),
             State::Average(sum, count) => {
                 sum.encode(out);
                 count.encode(out);
@@ -306,7 +315,7 @@ impl State {
         match &mut state {
             State::Count(count) => *count = Sum::decode(from)?,
             State::Sum(sum, any) => (*sum, *any) = (Sum::decode(from)?, from.flag()?),
-            State::Least(value, _) => *value = from.value()?,
+            State::Least(value, _) | State::Example(value) => *value = from.value()?,
             State::Average(sum, count) => (*sum, *count) = (Sum::decode(from)?, Sum::decode(from)?),
             State::Quantile(sketch) => **sketch = Sketch::decode(from)?,
             State::Distinct(values) => {
@@ -316,6 +325,13 @@ impl State {
             }
         }
         Some(state)
+    }
+}
+
+/// Keeps the lesser value.
+fn exemplify(least: &mut Value, value: &Value) {
+    if !value.is_null() && (least.is_null() || value < least) {
+        *least = value.clone();
     }
 }
 
@@ -362,6 +378,16 @@ mod tests {
             state.add(value, 1);
         }
         state.finish(function)
+    }
+
+    /// An id may look like a number.
+    #[test]
+    fn an_example_is_as_it_is_written() {
+        for id in ["0000000000000001", "00000000000012e5", "3502094664423571", "x"] {
+            assert_eq!(over(Function::Example, &[Value::Null, Value::from(id)]), Value::from(id));
+            let number = id == "3502094664423571";
+            assert_eq!(over(Function::Max, &[Value::from(id)]) == Value::from(id), !number, "{id}");
+        }
     }
 
     #[test]

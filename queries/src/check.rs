@@ -214,7 +214,10 @@ impl Check<'_, '_> {
             if later.text == name.text && find(&earlier.text).is_some() {
                 let message =
                     format!("`On` names the earlier variable first, and `{}` joins", cut(&name.text));
-                let help = format!("write On {} -> {}", cut(&name.text), cut(&earlier.text));
+                let (own, of) = (cut(&name.text), cut(&earlier.text));
+                let help = format!(
+                    "write On {own} -> {of} for what happened before {of}, Below {of} for what is below it"
+                );
                 self.source.fault(span, message, Some(help));
             } else {
                 let message = format!("the left side of this `On` has to be `{}`", cut(&name.text));
@@ -223,6 +226,12 @@ impl Check<'_, '_> {
                 let help = format!("write On {} -> {}", cut(&name.text), cut(to));
                 self.source.fault(earlier.span.clone(), message, Some(help));
             }
+            return None;
+        }
+        if later.text == name.text {
+            let help = format!("name another variable: {}", list(known()));
+            let message = format!("`{}` joins itself", cut(&name.text));
+            self.source.fault(later.span.clone(), message, Some(help));
             return None;
         }
         let Some(index) = find(&later.text) else {
@@ -328,7 +337,7 @@ impl Check<'_, '_> {
                         cut(&written)
                     );
                     let add = if query.keys.is_empty() { "add GroupBy" } else { "add to GroupBy" };
-                    let help = format!("{add} {0}, or aggregate it: MAX({0})", cut(&written));
+                    let help = format!("{add} {0}, or aggregate it: EXAMPLE({0})", cut(&written));
                     self.source.fault(item.expr.span.clone(), message, Some(help));
                 }
                 ItemKind::Plain(term)

@@ -8,6 +8,9 @@ use crate::entry::{Limits, Packed};
 use crate::group::{Group, Groups, Key, group_size};
 use crate::value::Value;
 
+/// Groups in the levels of a bag, or four times those of its spans if these are more.
+const LEVELS: usize = 1 << 20;
+
 /// The rows of each bag that stages before have put in.
 #[derive(Debug, Default)]
 pub(crate) struct Nests(BTreeMap<u8, Packs>);
@@ -20,7 +23,8 @@ struct Packs {
     /// Level `n` has the groups of each 2^(n+1) spans of `groups` in one.
     levels: Vec<Vec<Groups>>,
     is_sorted: bool,
-    is_incomplete: bool,
+    /// Rows and groups without room.
+    dropped: u64,
     /// Rows and groups, and their bytes.
     entries: usize,
     bytes: usize,
@@ -35,7 +39,7 @@ impl Packs {
             self.bytes += size;
             self.is_sorted = false;
         }
-        self.is_incomplete |= !fits;
+        self.dropped += u64::from(!fits);
         fits
     }
 
@@ -46,7 +50,8 @@ impl Packs {
         self.rows.sort_by_key(|&(within, _)| within);
         self.groups.sort_by_key(|&(within, _)| within);
         let size = |groups: &Groups| groups.len();
-        let mut below = self.groups.iter().map(|(_, groups)| size(groups)).sum::<usize>();
+        let leaves = self.groups.iter().map(|(_, groups)| size(groups)).sum::<usize>();
+        let mut room = (4 * leaves).max(LEVELS);
         self.levels.clear();
         loop {
             let count = self.levels.last().map_or(self.groups.len(), Vec::len);
@@ -61,11 +66,9 @@ impl Packs {
             };
             let level: Vec<Groups> = (0..count / 2).map(both).collect();
             let own = level.iter().map(size).sum::<usize>();
-            // Groups that hardly meet are not worth the memory.
-            if level.is_empty() || own > below / 4 * 3 {
-                return;
-            }
-            below = own;
+            // Groups that hardly meet take the memory of a level for each doubling.
+            let Some(rest) = room.checked_sub(own).filter(|_| !level.is_empty()) else { return };
+            room = rest;
             self.levels.push(level);
         }
     }
@@ -96,6 +99,11 @@ fn merge(all: &mut Groups, more: &Groups) {
 }
 
 impl Nests {
+    /// Rows and groups without room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.0.values().map(|packs| packs.dropped).sum()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -146,7 +154,7 @@ impl Nests {
             ..packs.rows.partition_point(|&(within, _)| within < end);
         let groups = packs.groups.partition_point(|&(within, _)| within < spans.start)
             ..packs.groups.partition_point(|&(within, _)| within < end);
-        (&packs.rows[rows], packs.merged(groups), packs.is_incomplete)
+        (&packs.rows[rows], packs.merged(groups), packs.dropped > 0)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::bounded::{Absorb, Bounded};
 use crate::entry::Limits;
 use crate::nest::Nests;
 use crate::plan::Plan;
+use crate::point::Point;
 use crate::spread::{Estimate, Spread};
 use crate::value::Value;
 use crate::why::{Traces, Why};
@@ -70,6 +71,8 @@ pub struct Output {
     trace: Bounded<Trace>,
     counts: Counts,
     branches: u64,
+    /// The number of the trace of the current point, and whether its weight is known.
+    of_trace: (u32, bool),
     /// The stage of the plan that runs, and what stages before have put below spans.
     pub(crate) stage: usize,
     pub(crate) nests: Nests,
@@ -84,6 +87,7 @@ struct Counts {
     incomplete: i128,
     impossible: u64,
     flat: u64,
+    dropped: u64,
     traces: u64,
     lost: BTreeMap<String, u64>,
 }
@@ -102,6 +106,7 @@ impl Output {
             trace: Bounded::default(),
             counts: Counts::default(),
             branches: options.seed.unwrap_or(0),
+            of_trace: (0, true),
             stage: 0,
             nests: Nests::default(),
             stack: Vec::new(),
@@ -121,6 +126,12 @@ impl Output {
 
     pub(crate) fn weighs(&self) -> bool {
         self.options.weights
+    }
+
+    /// The weight of a point, whose rows belong to its trace.
+    pub(crate) fn weigh<P: Point + ?Sized>(&mut self, point: &P) -> f64 {
+        self.of_trace = (point.trace_number(), point.is_weight_known());
+        point.weight()
     }
 
     pub(crate) fn names_traces(&self) -> bool {
@@ -191,15 +202,9 @@ impl Output {
             if let Some(trace) = trace {
                 group.traces.get_or_insert_default().add(trace, functions, given.clone());
             }
-            let states = match group.parts.iter_mut().find(|(known, _)| *known == weight) {
-                Some((_, states)) => states,
-                None => {
-                    group.parts.push((weight, start()));
-                    let last = group.parts.len() - 1;
-                    &mut group.parts[last].1
-                }
-            };
-            add(states);
+            let (number, is_known) = self.of_trace;
+            group.is_unknown |= !is_known;
+            add(group.parts.entry((number, weight.to_bits())).or_insert_with(start));
         } else {
             let group = self.table.group(&values, long, limit, || Total::new(start()));
             group.count = group.count.saturating_add(count);
@@ -230,6 +235,7 @@ impl Output {
     pub fn end_trace(&mut self) {
         self.counts.traces += 1;
         self.stage = 0;
+        self.counts.dropped += self.nests.dropped();
         self.nests.clear();
         if self.options.seed.is_none() {
             self.branches = 0;
@@ -258,6 +264,7 @@ impl Output {
         self.counts.incomplete = self.counts.incomplete.saturating_add(other.counts.incomplete);
         self.counts.impossible += other.counts.impossible;
         self.counts.flat += other.counts.flat;
+        self.counts.dropped += other.counts.dropped;
         self.counts.traces += other.counts.traces;
         for (name, count) in other.counts.lost {
             *self.counts.lost.entry(name).or_default() += count;
@@ -282,6 +289,7 @@ impl Output {
             incomplete_rows: clamp(self.counts.incomplete),
             impossible: self.counts.impossible,
             flat: self.counts.flat,
+            dropped: self.counts.dropped,
             lost: std::mem::take(&mut self.counts.lost),
             traces: self.counts.traces,
             ..Table::default()
@@ -392,14 +400,24 @@ impl Total {
         self.spreads.resize_with(self.states.len(), Spread::default);
         self.count = self.count.saturating_add(trace.count);
         merge_traces(&mut self.traces, trace.traces);
-        for (weight, states) in &trace.parts {
-            self.weighted |= *weight > 0.0;
+        for (&(_, weight), states) in &trace.parts {
+            let weight = f64::from_bits(weight);
+            self.weighted |= weight > 0.0;
             for (state, more) in self.states.iter_mut().zip(states) {
-                state.merge_weighted(more, *weight);
+                state.merge_weighted(more, weight);
             }
         }
-        for (index, spread) in self.spreads.iter_mut().enumerate() {
-            spread.add(trace.parts.iter().map(|(weight, states)| (*weight, states[index].parts())));
+        let parts: Vec<_> = trace.parts.iter().collect();
+        for parts in parts.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+            for (index, spread) in self.spreads.iter_mut().enumerate() {
+                let part = |&(&(_, weight), states): &(&(u32, u64), &Vec<State>)| {
+                    (f64::from_bits(weight), states[index].parts())
+                };
+                spread.add(parts.iter().map(part));
+            }
+        }
+        if trace.is_unknown {
+            self.spreads.iter_mut().for_each(Spread::note_unknown);
         }
     }
 }
@@ -432,19 +450,23 @@ fn merge_traces(own: &mut Option<Box<Traces>>, more: Option<Box<Traces>>) {
 struct Trace {
     count: i128,
     traces: Option<Box<Traces>>,
-    parts: Vec<(f64, Vec<State>)>,
+    /// Whether a trace's weight is not known.
+    is_unknown: bool,
+    /// By the number of the trace and the bits of the weight.
+    parts: BTreeMap<(u32, u64), Vec<State>>,
 }
 
 impl Absorb for Trace {
     fn absorb(&mut self, other: Trace) {
         self.count = self.count.saturating_add(other.count);
         merge_traces(&mut self.traces, other.traces);
-        for (weight, states) in other.parts {
-            match self.parts.iter_mut().find(|(known, _)| *known == weight) {
-                Some((_, known)) => {
+        self.is_unknown |= other.is_unknown;
+        for (part, states) in other.parts {
+            match self.parts.get_mut(&part) {
+                Some(known) => {
                     known.iter_mut().zip(&states).for_each(|(state, more)| state.merge(more, 1));
                 }
-                None => self.parts.push((weight, states)),
+                None => drop(self.parts.insert(part, states)),
             }
         }
     }
@@ -481,6 +503,8 @@ pub struct Table {
     pub impossible: u64,
     /// Points that are not of a span, at which the query asks for what is below: there is nothing.
     pub flat: u64,
+    /// Rows below spans beyond the bound of a trace, which no point joined.
+    pub dropped: u64,
     /// Points whose causes are missing, at which the query joins; by tracepoint.
     pub lost: BTreeMap<String, u64>,
     /// Traces.

@@ -152,9 +152,13 @@ impl Parser<'_, '_> {
     }
 
     fn name(&mut self, wanted: &str) -> Option<Name> {
+        self.name_or(wanted, None)
+    }
+
+    fn name_or(&mut self, wanted: &str, help: Option<&str>) -> Option<Name> {
         let is_clause = self.clause().is_some() && wanted != "a label" && !self.is_word(1, "in");
         if self.token().kind != Kind::Word || is_clause {
-            return self.expected(wanted, None);
+            return self.expected(wanted, help.map(str::to_owned));
         }
         let token = self.advance();
         Some(Name { text: self.slice(&token.span).to_owned(), span: token.span })
@@ -293,6 +297,8 @@ impl Parser<'_, '_> {
                 "write Contains \"text\" or StartsWith \"text\"".to_owned()
             }
             "between" => "write e.x >= 1 And e.x <= 5".to_owned(),
+            "below" | "child" | "on" => "a join has one of On b -> a, Below a, and Child Of a".to_owned(),
+            "without" => "write Join Without x In disk.open On x -> a".to_owned(),
             _ if before.kind == Kind::Number && self.is_unit(found) => {
                 format!("write the unit without a space: {}{found}", self.slice(&before.span))
             }
@@ -342,6 +348,14 @@ impl Parser<'_, '_> {
         self.expect_word("In", &format!("write a variable and its tracepoint: {example}"))?;
         let (choice, source) =
             if self.is_choice() { self.choice()? } else { (Choice::All, self.tracepoints()?) };
+        if choice != Choice::All && (self.is_word(0, "below") || self.is_word(0, "child")) {
+            let help = "name the tracepoint alone, or choose what happened before with On".to_owned();
+            let message =
+                "First and MostRecent choose among what happened before, so they do not go with Below";
+            let span = self.token().span.clone();
+            self.source.fault(span, message.to_owned(), Some(help));
+            return None;
+        }
         let is_child = self.take_word("child");
         let (relation, earlier) = if is_child || self.take_word("below") {
             if is_child {
@@ -349,18 +363,24 @@ impl Parser<'_, '_> {
             }
             (if is_child { Relation::Child } else { Relation::Below }, variable.clone())
         } else {
-            let help = format!("a join says what it joins: {example} (before), Below a, or Child Of a");
+            let found = self.slice(&self.token().span).to_owned();
+            let near = nearest(&found, ["On", "Below", "Child", "ChildOf"]);
+            let near = near.map(|near| format!("did you mean `{}`? ", near.replace("ChildOf", "Child Of")));
+            let help = format!(
+                "{}a join says what it joins: {example} (before), Below a, or Child Of a",
+                near.unwrap_or_default()
+            );
             self.expect_word("On", &help)?;
             let earlier = self.name("the variable of this join")?;
             self.expect_mark("->", &format!("write the earlier variable first: {example}"))?;
             (Relation::Before, earlier)
         };
-        let later = self.name("a variable that the query already has")?;
-        if relation != Relation::Before && choice != Choice::All {
-            let help = "name the tracepoint alone, or join the events before with On".to_owned();
-            let message = "First and MostRecent choose among events before another, not below it".to_owned();
-            self.source.fault(variable.span.clone(), message, Some(help));
-        }
+        let help = match relation {
+            Relation::Before => "name a variable of this query behind ->: On b -> a",
+            Relation::Below => "name a variable of this query: Join b In disk.open Below a",
+            Relation::Child => "name a variable of this query: Join b In disk.open Child Of a",
+        };
+        let later = self.name_or("a variable that the query already has", Some(help))?;
         if absent && choice != Choice::All {
             let help = "name the tracepoint alone: Join Without x In t On x -> r".to_owned();
             let message = format!("`{}` has no event, so there is none to choose", cut(&variable.text));

@@ -141,4 +141,15 @@ pub trait Point {
     fn weight(&self) -> f64 {
         1.0
     }
+
+    /// Whether the weight is known. If not, the trace stands for itself at least.
+    fn is_weight_known(&self) -> bool {
+        true
+    }
+
+    /// A number of the trace among those that [`Output::end_trace`](crate::Output::end_trace) ends
+    /// together: each was sampled by a number of its own.
+    fn trace_number(&self) -> u32 {
+        0
+    }
 }

@@ -61,7 +61,7 @@ impl Plan {
     pub fn visit<P: Point + ?Sized>(&self, bag: &mut Bag, lists: Lists, point: &P, output: &mut Output) {
         let mut mask = lists.at(point.edge()) & self.stages.get(output.stage).copied().unwrap_or(0);
         let mut packings = Vec::new();
-        let weight = if mask != 0 && output.weighs() { point.weight() } else { 1.0 };
+        let weight = if mask != 0 && output.weighs() { output.weigh(point) } else { 1.0 };
         while mask != 0 {
             let index = mask.trailing_zeros() as usize;
             mask &= mask - 1;
@@ -118,16 +118,35 @@ impl Plan {
                 }
                 Operation::Without { bag: number, slots, condition } => {
                     let shape = self.shapes.get(number)?;
-                    let unpacked = unpacked(bag, *number, shape, point, &mut joined_so_far, output);
                     let mut stack = std::mem::take(&mut output.stack);
-                    rows.retain_mut(|row| {
-                        !unpacked.iter().any(|packed| {
-                            for (&slot, value) in slots.iter().zip(&packed.values) {
-                                set(&mut row.values, slot, value.clone());
-                            }
-                            condition.holds(&row.values, &mut stack, output.impossible())
-                        })
-                    });
+                    let mut is_there = |row: &mut Row, values: &[Value], impossible: &mut u64| {
+                        for (&slot, value) in slots.iter().zip(values) {
+                            set(&mut row.values, slot, value.clone());
+                        }
+                        condition.holds(&row.values, &mut stack, impossible)
+                    };
+                    match (shape.relation, point.nest().spans) {
+                        // Whatever is below a span may be much, and one row suffices.
+                        (Relation::Below | Relation::Child, Some(spans)) if !shape.keep.is_grouped() => {
+                            let mut nests = std::mem::take(&mut output.nests);
+                            let (packed, _, missing) = nests.unpack(*number, shape.relation, spans);
+                            joined_so_far.is_incomplete |= missing;
+                            rows.retain_mut(|row| {
+                                !packed
+                                    .iter()
+                                    .any(|(_, packed)| is_there(row, &packed.values, output.impossible()))
+                            });
+                            output.nests = nests;
+                        }
+                        _ => {
+                            let unpacked = unpacked(bag, *number, shape, point, &mut joined_so_far, output);
+                            rows.retain_mut(|row| {
+                                !unpacked
+                                    .iter()
+                                    .any(|packed| is_there(row, &packed.values, output.impossible()))
+                            });
+                        }
+                    }
                     output.stack = stack;
                 }
                 Operation::Let { slot, expression } => {

@@ -203,6 +203,12 @@ impl Recording {
         self.order.len()
     }
 
+    /// One above the largest [index](SpanView::index) of a span. Records that make one span with
+    /// another have an index, too: it is the number of records read.
+    pub fn index_end(&self) -> usize {
+        self.spans.len()
+    }
+
     /// The number of traces.
     pub fn trace_count(&self) -> usize {
         self.traces.len()

@@ -268,9 +268,14 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         late = late.and(write_ids(&file, &ids));
         interrupt::answer_at_once(stop)?;
     }
+    let mut wrote = String::new();
     if let Some(((file, sampler), owners)) = kept_out.zip(owners) {
         let (replayed, by) = ((&workload, outcomes.as_ref()), (&sampler, &draw(args, random, 0)));
-        late = late.and(kept::write(&file, &source, &owners, replayed, by, stop).map(|_| ()));
+        let written = kept::write(&file, &source, &owners, replayed, by, stop);
+        late = late.and(written.map(|(traces, spans)| {
+            let (traces, spans) = (output::plural(traces, "trace"), output::plural(spans, "span"));
+            wrote = format!("--kept-out: wrote {traces} with {spans}\n");
+        }));
         interrupt::answer_at_once(stop)?;
     }
     if let Some((file, sampler)) = counts {
@@ -304,6 +309,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     text.extend(board.map(|board| board.render(|sampler| named(&names, sampler).to_owned())));
     text += &missed(&met);
     text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
+    text += &wrote;
     text += &input.footing();
     if !args.verbose {
         text += "More measures: --verbose\n";

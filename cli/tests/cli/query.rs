@@ -107,16 +107,28 @@ fn weights_count_what_traces_stand_for() {
         )
     };
     let late = r#","attributes":[{"key":"sampler.adjusted_count","value":{"intValue":"0"}}]"#;
-    let spans = [span(1, r#","traceState":"ot=th:8""#), span(2, ""), span(3, late)].join(",");
-    let text = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#);
-    let input = Scratch::new("query-weights.json", &text);
-    let answer = json(&["query", input.path(), "--weights", "-q", "From r In read Select COUNT"]);
-    assert_eq!(answer["rows"].to_string(), "[[3.0]]");
+    let sampled = span(1, r#","traceState":"ot=th:8""#);
+    let recording = |name: &str, spans: &[String]| {
+        let text = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+        Scratch::new(name, &text)
+    };
+    let count = ["--weights", "-q", "From r In read Select COUNT"];
+    let input = recording("query-weights-known.json", &[sampled.clone(), span(3, late)]);
+    let answer = json(&[&["query", input.path()], &count[..]].concat());
+    assert_eq!((answer["rows"].to_string(), &answer["unweighted_traces"]), ("[[2.0]]".to_owned(), &0.into()));
     assert!((answer["errors"][0][0].as_f64().unwrap() - 2f64.sqrt()).abs() < 1e-9, "{answer}");
-    assert_eq!(answer["unweighted_traces"], 1);
     assert_eq!(answer["of_one_trace"].to_string(), "[[0,0]]");
-    let text = success(&run(&["query", input.path(), "--weights", "-q", "From r In read Select COUNT"]));
-    assert!(text.contains("3.000* (0.228 to 5.772)") && text.contains("\n*: one trace makes up"), "{text}");
+    let text = success(&run(&[&["query", input.path()], &count[..]].concat()));
+    // At least the two that were seen, and at most 2 + 1.96 * 2^0.5.
+    assert!(text.contains("2.000* (2.000 to 4.772)") && text.contains("\n*: one trace makes up"), "{text}");
+    let input = recording("query-weights.json", &[sampled, span(2, ""), span(3, late)]);
+    let answer = json(&[&["query", input.path()], &count[..]].concat());
+    assert_eq!((answer["rows"].to_string(), &answer["unweighted_traces"]), ("[[3.0]]".to_owned(), &1.into()));
+    // What stands for an unknown number bounds nothing but itself.
+    assert_eq!(
+        (answer["errors"].to_string(), answer["intervals"].to_string()),
+        ("[[null]]".into(), "[[[3.0,null]]]".into())
+    );
     let plain = json(&["query", input.path(), "-q", "From r In read Select COUNT"]);
     assert_eq!((plain["rows"].to_string(), &plain["errors"]), ("[[3]]".to_owned(), &Value::Null));
 }
@@ -143,7 +155,16 @@ fn below_is_not_before() {
     let by = |clause: &str| rows(&format!("From a In A@end Join b In B {clause} {select}"));
     assert_eq!(by("On b -> a"), "[[100000000,1],[200000000,3]]");
     assert_eq!(by("Below a"), "[[100000000,1],[200000000,2]]");
-    assert_eq!(rows("From a In root Join c In \"*\" Below a Select COUNT"), "[[6]]");
+    let all = "From a In root Join c In \"*\" Below a Select COUNT";
+    assert_eq!(rows(all), "[[6]]");
+    // A span that is written twice counts once.
+    let twice = [&spans[2..3], &spans[..]].concat();
+    let twice = Scratch::new("query-below-twice.json", &(twice.join("\n") + "\n"));
+    assert_eq!(json(&["query", twice.path(), "-q", all])["rows"].to_string(), "[[6]]");
+    let kept = Scratch::new("query-below-kept.jsonl", "");
+    let args = ["evaluate", twice.path(), "--sampler", "always", "--seeds", "1", "--kept-out", kept.path()];
+    success(&run(&args));
+    assert_eq!(json(&["query", kept.path(), "-q", all])["rows"].to_string(), "[[6]]");
     assert_eq!(rows("From a In root Join c In \"*\" Child Of a Select COUNT"), "[[2]]");
     // By hand: under root the two A; under each A its B; C is under the first B alone.
     assert_eq!(rows("From a In A@end Join Without c In C Below a Select a.duration"), "[[200000000]]");

@@ -313,7 +313,7 @@ impl Parser<'_, '_> {
             "FLOOR" | "BIN" => return self.floor(token.span.start, &upper),
             "COUNT" => Function::Count,
             // Any of the values will do, so it is the least.
-            "EXAMPLE" => Function::Min,
+            "EXAMPLE" => Function::Example,
             "SUM" => Function::Sum,
             "MIN" => Function::Min,
             "MAX" => Function::Max,

@@ -33,7 +33,7 @@ pub(super) struct Owners {
 
 impl Owners {
     pub(super) fn of(recording: &Recording) -> Self {
-        let mut of_spans = vec![NONE; recording.span_count()];
+        let mut of_spans = vec![NONE; recording.index_end()];
         let mut ids = Vec::with_capacity(recording.trace_count());
         for trace in recording.traces() {
             trace.spans().for_each(|span| of_spans[span.index() as usize] = ids.len() as u32);
@@ -71,7 +71,7 @@ pub(super) fn check(output: &Output, paths: &[PathBuf]) -> Result<(), Failure> {
 }
 
 /// Writes the spans of the traces that a sampler keeps, with their thresholds, as OTLP JSON lines.
-/// Returns their number.
+/// Returns the numbers of traces and spans.
 pub(super) fn write(
     output: &Output,
     source: &Source,
@@ -79,7 +79,7 @@ pub(super) fn write(
     (workload, outcomes): (&Workload, Option<&Outcomes>),
     (sampler, draw): (&Candidate, &Draw),
     stop: Stop<'_>,
-) -> Result<u64, Failure> {
+) -> Result<(u64, u64), Failure> {
     let mut kept: HashMap<TraceId, Kept> = HashMap::new();
     for id in outcomes.iter().flat_map(|outcomes| outcomes.kept(workload, sampler, draw)) {
         kept.insert(id, Kept::Late);
@@ -91,6 +91,7 @@ pub(super) fn write(
         return Err(Failure::Interrupted);
     }
     let by_trace: Vec<Option<Kept>> = owners.ids.iter().map(|id| kept.get(id).copied()).collect();
+    let traces = by_trace.iter().flatten().count() as u64;
     let target = output.open()?;
     let converter = Converter::new(Format::OtlpJson, target.writer()?)
         .ok_or_else(|| Failure::Job("OTLP JSON cannot be written".to_owned()))?
@@ -108,7 +109,7 @@ pub(super) fn write(
     }
     let converted = writer.converter.finish().map_err(|error| output.failure(&error))?;
     target.complete()?;
-    Ok(converted.spans)
+    Ok((traces, converted.spans))
 }
 
 struct Writer<'w> {
@@ -125,8 +126,8 @@ impl Sink for Writer<'_> {
         self.next += 1;
         let Some(kept) = self.by_trace.get(owner as usize).copied().flatten() else { return };
         match kept {
-            Kept::Weight(weight) => state(&mut span, weight),
-            Kept::Unknown => {}
+            Kept::Weight(weight) => state(&mut span, Some(weight)),
+            Kept::Unknown => state(&mut span, None),
             Kept::Late => span.attributes.push(Attribute::new(ADJUSTED_COUNT, Value::Int(0))),
         }
         self.converter.span(span, record);
@@ -151,15 +152,20 @@ impl Sink for Writer<'_> {
 }
 
 /// Puts the threshold of a weight, beside one that the recording was sampled by before, into a
-/// span's tracestate. The random number that it was compared with is not that of the replay.
-fn state(span: &mut Span<'_>, weight: f64) {
+/// span's tracestate; without a weight there is none. A trace that had been kept late before stands
+/// for no other. The random number that was compared is not that of the replay.
+fn state(span: &mut Span<'_>, weight: Option<f64>) {
     let state = span.trace_state.clone();
     let mut member = OtMember::of(&state).unwrap_or_default();
-    let before = member.threshold.map_or(1.0, Threshold::adjusted_count);
-    let Some(probability) = Probability::new((1.0 / (weight * before)).clamp(f64::MIN_POSITIVE, 1.0)) else {
-        return;
+    let is_late = |attribute: &Attribute<'_>| {
+        attribute.key == ADJUSTED_COUNT && matches!(attribute.value, Value::Int(0) | Value::Double(0.0))
     };
-    member.threshold = Some(Threshold::from_probability(probability));
+    let before = match member.threshold {
+        None if span.attributes.iter().any(is_late) => return,
+        threshold => threshold.map_or(1.0, Threshold::adjusted_count),
+    };
+    let probability = weight.map(|weight| (1.0 / (weight * before)).clamp(f64::MIN_POSITIVE, 1.0));
+    member.threshold = probability.and_then(Probability::new).map(Threshold::from_probability);
     member.randomness = None;
     if let Ok(written) = member.write_to(&state) {
         span.trace_state = written.into();

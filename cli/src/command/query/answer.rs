@@ -205,6 +205,13 @@ pub(super) fn problems(answer: &Answer) -> Vec<ProblemCount> {
         true,
         Vec::new(),
     );
+    add(
+        "rows-below-left-out",
+        "rows below spans beyond the bound of a million, which were not joined",
+        table.dropped,
+        true,
+        Vec::new(),
+    );
     add("rows-left-out", "rows beyond the bound of a listing", table.left_out, true, Vec::new());
     add(
         "other-row",
@@ -229,7 +236,7 @@ pub(super) fn problems(answer: &Answer) -> Vec<ProblemCount> {
     );
     add(
         "below-no-span",
-        "points that are not of a span, so that nothing is below them: name the start or end of a span",
+        "points that are not the start or end of a span, so that nothing is below them",
         table.flat,
         false,
         Vec::new(),

@@ -82,7 +82,6 @@ pub(super) fn screen(
         if table.emitted == 1 { "match" } else { "matches" },
         output::plural(table.traces, "trace"),
     );
-    text.push_str(&why(table, &order[..count], &aggregates));
     if let Some(estimates) = &table.estimates {
         weights(answer, estimates, &mut text);
     } else if is_sampled && aggregates.contains(&true) {
@@ -99,6 +98,7 @@ pub(super) fn screen(
         text.push_str("seen: rows of traces that were kept late; how many there were is not known\n");
     }
     text.push_str(&super::answer::clocks(answer));
+    text.push_str(&why(table, &order[..count], &aggregates));
     for problem in problems {
         let _ = writeln!(text, "{}: {}", problem.describe, output::count(problem.count));
         for example in &problem.examples {
@@ -146,10 +146,11 @@ fn cell(value: &Value, column: usize, is_aggregate: bool, estimate: Option<Estim
 
 /// An end of an interval.
 fn end(number: Option<f64>) -> String {
-    number.map_or_else(
-        || "?".to_owned(),
-        |number| format!("{}{}", if number < 0.0 { "-" } else { "" }, output::measure(number.abs())),
-    )
+    match number {
+        Some(number) if number.is_infinite() => number.to_string(),
+        Some(number) => format!("{}{}", if number < 0.0 { "-" } else { "" }, output::measure(number.abs())),
+        None => "?".to_owned(),
+    }
 }
 
 /// The traces behind the shown rows.
@@ -165,9 +166,10 @@ fn why(table: &Table, shown: &[usize], aggregates: &[bool]) -> String {
         let keys = row.iter().enumerate().filter(|(column, _)| aggregates.get(*column) != Some(&true));
         let keys: Vec<String> = keys.map(|(_, value)| cell(value, 1, false, None)).collect();
         let label = if keys.is_empty() { "all".to_owned() } else { keys.join(", ") };
-        let _ = writeln!(text, "  {label}: {}", names(&why.traces));
+        let traces = if why.traces.is_empty() { "no trace".to_owned() } else { names(&why.traces) };
+        let _ = writeln!(text, "  {label}: {traces}");
         for (column, trace) in table.columns.iter().zip(&why.extremes) {
-            if let Some(trace) = trace {
+            if let Some(trace) = trace.as_ref().filter(|trace| !trace.is_null()) {
                 let _ = writeln!(text, "    {}: in {trace}", output::escaped(column));
             }
         }
