@@ -143,8 +143,8 @@ impl State {
         match self {
             State::Count(count) => count.add(Number::Int(1), times),
             State::Least(least, order) => {
-                // The number itself if it is text: by its text, 9 would follow 10. An id such as 012
-                // or 12e5 stays as it is written.
+                // The number itself if it is text: by its text, 9 would follow 10. An id such as
+                // 012 or 12e5 stays as it is written.
                 let number = value.number().map(Number::into_value);
                 let number = number.filter(|number| number.to_string() == value.to_string());
                 replace_by(least, number.unwrap_or_else(|| value.clone()), *order);

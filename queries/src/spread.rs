@@ -142,8 +142,8 @@ impl Spread {
 /// Transformation", 1992.
 fn interval(value: f64, variance: f64, third: f64, is_of_one: bool) -> Estimate {
     let error = variance.max(0.0).sqrt();
-    // Terms of weight 2 or more give at most 1. Those of smaller weights give less than -1 if nearly
-    // nothing was dropped, where the transformation does not hold.
+    // Terms of weight 2 or more give at most 1. Those of smaller weights give less than -1 if
+    // nearly nothing was dropped, where the transformation does not hold.
     let skewness = if error > 0.0 { (third / error.powi(3)).clamp(-1.0, 1.0) } else { 0.0 };
     let end = |z: f64| {
         let straightened = if skewness.abs() < 1e-6 {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
@@ -161,10 +161,6 @@ const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
 /// The share of the bytes that baselines keep by default.
 const SIZE_DEFAULT: f64 = 0.1;
-/// The place of the seed in the name of `--kept`.
-const SEED: &str = "{seed}";
-/// The most files that `--kept` writes.
-const KEPT_FILES_MAX: u64 = 1000;
 /// Replays that decide whether a baseline keeps the wanted size.
 const SIZE_SEEDS: u64 = 3;
 
@@ -190,7 +186,9 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
     let kept = match &args.kept {
-        Some(path) => of_seeds(args, path)?.iter().map(|path| file("--kept", &Some(path.clone()))).collect(),
+        Some(path) => {
+            kept::of_seeds(args, path)?.iter().map(|path| file("--kept", &Some(path.clone()))).collect()
+        }
         None => Ok(Vec::new()),
     };
     let kept: Vec<Output> = kept?.into_iter().flatten().collect();
@@ -392,21 +390,6 @@ fn draw(args: &Evaluate, random: RandomSource, index: u64) -> Draw {
     let jitter_ms = jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
     let seed = args.seed.wrapping_add(index);
     Draw { jitter_ms, ..Draw::recorded(seed) }.with_random(random)
-}
-
-/// The files of `--kept`: one for each seed if the name has `{seed}`.
-fn of_seeds(args: &Evaluate, path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    match path.to_str().filter(|name| name.contains(SEED)) {
-        Some(_) if args.seeds > KEPT_FILES_MAX => Err(Failure::Usage(format!(
-            "--kept with {SEED}: {} seeds are too many files; use --seeds {KEPT_FILES_MAX} or fewer",
-            args.seeds
-        ))),
-        Some(name) => {
-            let of = |index: u64| name.replace(SEED, &args.seed.wrapping_add(index).to_string()).into();
-            Ok((0..args.seeds).map(of).collect())
-        }
-        None => Ok(vec![path.to_path_buf()]),
-    }
 }
 
 /// A sampler from an option or a file, with its cap.

@@ -124,7 +124,7 @@ fn weights_count_what_traces_stand_for() {
     let input = recording("query-weights.json", &[sampled, span(2, ""), span(3, late)]);
     let answer = json(&[&["query", input.path()], &count[..]].concat());
     assert_eq!((answer["rows"].to_string(), &answer["unweighted_traces"]), ("[[3.0]]".to_owned(), &1.into()));
-    // What stands for an unknown number bounds nothing but itself.
+    // A trace of unknown weight bounds nothing but itself.
     assert_eq!(
         (answer["errors"].to_string(), answer["intervals"].to_string()),
         ("[[null]]".into(), "[[[3.0,null]]]".into())

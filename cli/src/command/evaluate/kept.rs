@@ -1,7 +1,7 @@
-//! `evaluate --kept-out`: writes the recording that a sampler would have kept.
+//! The traces that a sampler keeps: the files of `--kept`, and the recording of `--kept-out`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use astracer_model::ids::TraceId;
@@ -17,11 +17,16 @@ use astracer_samplers::{Probability, Threshold};
 use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Candidate, Draw, Stop, Workload};
 
+use super::Evaluate;
 use crate::failure::Failure;
 use crate::load;
 use crate::outputs::Output;
 use crate::source::Source;
 
+/// The place of the seed in the name of `--kept`.
+const SEED: &str = "{seed}";
+/// The most files that `--kept` writes.
+const KEPT_FILES_MAX: u64 = 1000;
 /// Marks a span that no trace of the recording has.
 const NONE: u32 = u32::MAX;
 
@@ -52,6 +57,21 @@ enum Kept {
     Unknown,
     /// Kept late, beside those that a weight speaks for.
     Late,
+}
+
+/// The files of `--kept`: one for each seed if the name has `{seed}`.
+pub(super) fn of_seeds(args: &Evaluate, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    match path.to_str().filter(|name| name.contains(SEED)) {
+        Some(_) if args.seeds > KEPT_FILES_MAX => Err(Failure::Usage(format!(
+            "--kept with {SEED}: {} seeds are too many files; use --seeds {KEPT_FILES_MAX} or fewer",
+            args.seeds
+        ))),
+        Some(name) => {
+            let of = |index: u64| name.replace(SEED, &args.seed.wrapping_add(index).to_string()).into();
+            Ok((0..args.seeds).map(of).collect())
+        }
+        None => Ok(vec![path.to_path_buf()]),
+    }
 }
 
 /// Refuses recordings that can be read only once, and the output of the table.
