@@ -77,12 +77,16 @@ pub trait Operate: sealed::Sealed {
     /// - `astracer.probability` and `astracer.tokens` (gauges): the state of a key.
     /// - `astracer.keys.overflowed` (counter): roots of keys without a record of their own.
     /// - `astracer.cap.level` (gauge): the remaining part of the cap's credit, from 0 to 1.
+    /// - `astracer.file.keys` (gauge): keys that the parameters file names, by `state`: `seen` in
+    ///   the last hour, or `unseen`.
+    /// - `astracer.file.size` (gauge): the share of roots kept in the last half hour, divided by
+    ///   that of the recording that the file comes from.
     /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`;
     ///   `astracer.spans.waiting` (gauge).
-    /// - `astracer.tenant.calls`, `astracer.tenant.errors` and `astracer.tenant.consumed` (counters),
-    ///   `astracer.tenant.wall`, `astracer.tenant.on_thread` and `astracer.tenant.waiting` (counters
-    ///   of seconds), by `tenant` and `resource`: with the feature `baggage`, if the handle has
-    ///   [`tenants`](Self::tenants).
+    /// - `astracer.tenant.calls`, `astracer.tenant.errors` and `astracer.tenant.consumed`
+    ///   (counters), `astracer.tenant.wall`, `astracer.tenant.on_thread` and
+    ///   `astracer.tenant.waiting` (counters of seconds), by `tenant` and `resource`: with the
+    ///   feature `baggage`, if the handle has [`tenants`](Self::tenants).
     /// - `astracer.critical_path.requests` by `key`, and `astracer.critical_path.time` by `key`,
     ///   `function` and `kind` (counters, of local roots and of seconds): with the feature
     ///   `baggage`, if the handle has [`critical_paths`](Self::critical_paths).

@@ -47,12 +47,25 @@ pub(crate) fn register(handle: &Handle, meter: &Meter) {
             observer.observe(level, &[]);
         }
     });
+    let file_keys = callback(handle, |handle, observer| {
+        if let Some(fit) = handle.file_fit() {
+            observer.observe(fit.keys_seen, &[KeyValue::new("state", "seen")]);
+            observer.observe(fit.keys - fit.keys_seen, &[KeyValue::new("state", "unseen")]);
+        }
+    });
+    let file_size = callback(handle, |handle, observer| {
+        if let Some(size) = handle.file_fit().and_then(|fit| fit.size) {
+            observer.observe(size, &[]);
+        }
+    });
     let waiting = callback(handle, |handle, observer| observer.observe(handle.stats().spans_waiting, &[]));
     meter.u64_observable_counter("astracer.roots").with_unit("{root}").with_callback(roots).build();
     meter.f64_observable_gauge("astracer.probability").with_callback(probability).build();
     meter.f64_observable_gauge("astracer.tokens").with_callback(tokens).build();
     meter.u64_observable_counter("astracer.keys.overflowed").with_callback(overflowed).build();
     meter.f64_observable_gauge("astracer.cap.level").with_callback(cap_level).build();
+    meter.u64_observable_gauge("astracer.file.keys").with_unit("{key}").with_callback(file_keys).build();
+    meter.f64_observable_gauge("astracer.file.size").with_callback(file_size).build();
     meter.u64_observable_counter("astracer.spans").with_callback(spans).build();
     meter.u64_observable_gauge("astracer.spans.waiting").with_callback(waiting).build();
 }

@@ -1,8 +1,9 @@
 //! The hard cap: an upper bound on kept traces and on exported bytes, whatever the sampler decides.
 //!
-//! A cap has up to four allowances: all traces, the traces of one key, all bytes, the bytes of one
-//! key. Each is a generic cell rate algorithm (ITU-T I.371). Unused credit is clamped to the burst,
-//! so hours of rest buy no more than one burst. The worst case is
+//! A cap has up to five allowances: all traces, the traces of one key, the first traces of new
+//! keys, all bytes, the bytes of one key. Each is a generic cell rate algorithm (ITU-T I.371).
+//! Unused credit is clamped to the burst, so hours of rest buy no more than one burst. The worst
+//! case is
 //!
 //! > in any interval of W seconds, both ends included, at most burst + rate * W are admitted; so
 //! > burst + rate in a second
@@ -121,6 +122,7 @@ impl Allowance {
 /// ```text
 /// traces=100,burst=25,key_traces=10,key_burst=2,replicas=4
 /// bytes=1e6,bytes_burst=250000,key_bytes=1e5,key_bytes_burst=25000
+/// new_traces=2.5,new_burst=64
 /// ```
 ///
 /// Each part is optional. A burst defaults to a quarter of its rate, and to at least 1.
@@ -133,6 +135,11 @@ pub struct Cap {
     pub traces: Option<Allowance>,
     /// Kept traces of each key; keys without a record of their own share one allowance.
     pub key_traces: Option<Allowance>,
+    /// Kept first calls of keys that have no record and no parameters of their own. bump keeps such
+    /// a call whatever its parameters, so names that are all different would be kept whole. Above
+    /// this allowance a first call is kept with a probability of about the allowance's rate divided
+    /// by the rate of new keys.
+    pub new_traces: Option<Allowance>,
     /// Exported bytes of this process.
     pub bytes: Option<Allowance>,
     /// Exported bytes of each key. Traces that a parent's decision keeps belong to no key, and
@@ -145,7 +152,14 @@ pub struct Cap {
 impl Default for Cap {
     /// No bounds.
     fn default() -> Self {
-        Cap { traces: None, key_traces: None, bytes: None, key_bytes: None, replicas: NonZeroU32::MIN }
+        Cap {
+            traces: None,
+            key_traces: None,
+            new_traces: None,
+            bytes: None,
+            key_bytes: None,
+            replicas: NonZeroU32::MIN,
+        }
     }
 }
 
@@ -165,6 +179,12 @@ impl Cap {
     #[must_use]
     pub fn with_key_traces(self, traces: Allowance) -> Self {
         Cap { key_traces: Some(traces), ..self }
+    }
+
+    /// Bounds the kept first calls of new keys.
+    #[must_use]
+    pub fn with_new_traces(self, traces: Allowance) -> Self {
+        Cap { new_traces: Some(traces), ..self }
     }
 
     /// Bounds the exported bytes of the process.
@@ -187,8 +207,8 @@ impl Cap {
 
     /// Returns true if nothing is bounded.
     pub fn is_none(&self) -> bool {
-        let Cap { traces, key_traces, bytes, key_bytes, replicas: _ } = self;
-        [traces, key_traces, bytes, key_bytes].into_iter().all(Option::is_none)
+        let Cap { traces, key_traces, new_traces, bytes, key_bytes, replicas: _ } = self;
+        [traces, key_traces, new_traces, bytes, key_bytes].into_iter().all(Option::is_none)
     }
 
     /// The allowances of this process: those of all processes, divided by the number of replicas.
@@ -198,6 +218,7 @@ impl Cap {
         Cap {
             traces: share(self.traces),
             key_traces: share(self.key_traces),
+            new_traces: share(self.new_traces),
             bytes: share(self.bytes),
             key_bytes: share(self.key_bytes),
             replicas: NonZeroU32::MIN,

@@ -33,6 +33,7 @@
 //! traces = 100.0             # kept traces per second
 //! burst = 25.0               # kept traces at once; the default is a quarter of a second's
 //! key_traces = 10.0          # the same for each key; also key_burst
+//! new_traces = 2.5           # kept first calls of new keys per second; also new_burst
 //! bytes = 1e6                # exported bytes per second; also bytes_burst, key_bytes, key_bytes_burst
 //! replicas = 4               # the number of processes that share these
 //!
@@ -56,6 +57,9 @@
 //!
 //! [budget.floor_by_key]
 //! "GET /orders" = 0.02
+//!
+//! [recorded]                 # of the recording that the parameters come from, to compare traffic with
+//! kept = 0.1                 # the share of its traces that the sampler keeps
 //! ```
 //!
 //! A file may have at most 2 MiB, which take 100 MiB while it is read, and name at most 10,000
@@ -88,7 +92,8 @@ use crate::tail::{Quantile, SlowFrom, Tail};
 /// The versions of the format that this crate reads. It writes the lowest version from 2 on that
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
 /// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
-/// `tail` and `budget`, version 5 `share_by_key`, `boost`, `slow_from` and half-lives in calls.
+/// `tail` and `budget`, version 5 `share_by_key`, `boost`, `slow_from`, `new_traces`, `recorded`
+/// and half-lives in calls.
 const VERSIONS: RangeInclusive<u32> = 1..=5;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
@@ -113,6 +118,8 @@ pub struct Parameters {
     pub tail: Tail,
     /// A target for exported bytes, toward which all probabilities are scaled.
     pub budget: Option<Budget>,
+    /// The share of traces that the sampler keeps of the recording that its parameters come from.
+    pub recorded_kept: Option<Probability>,
     /// Comments for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
@@ -127,6 +134,7 @@ impl Parameters {
             cap: Cap::none(),
             tail: Tail::default(),
             budget: None,
+            recorded_kept: None,
             comments: Vec::new(),
         }
     }
@@ -148,10 +156,13 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if acts(c) { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
+        let is_newest = is_paced(&self.config)
+            || self.tail.boost.is_some()
+            || !self.tail.slow_from.is_empty()
+            || self.cap.new_traces.is_some()
+            || self.recorded_kept.is_some();
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
-            _ if is_paced(&self.config) || self.tail.boost.is_some() || !self.tail.slow_from.is_empty() => {
-                *VERSIONS.end()
-            }
+            _ if is_newest => *VERSIONS.end(),
             (false, _) => VERSION_TAIL,
             (true, false) => VERSION_CAP,
             (true, true) => VERSION_PLAIN,
@@ -170,7 +181,11 @@ impl fmt::Display for Parameters {
         if self.tail != Tail::default() {
             write_tail(f, &self.tail)?;
         }
-        self.budget.as_ref().map_or(Ok(()), |budget| write_budget(f, budget))
+        self.budget.as_ref().map_or(Ok(()), |budget| write_budget(f, budget))?;
+        match self.recorded_kept {
+            Some(kept) => writeln!(f, "\n[recorded]\nkept = {}", Number(kept.get())),
+            None => Ok(()),
+        }
     }
 }
 

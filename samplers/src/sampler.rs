@@ -198,7 +198,7 @@ impl Sampler {
     /// not look at keys.
     pub fn with_cap(config: &Config, limits: Limits, cap: &Cap) -> Self {
         let caps = Caps::new(cap);
-        let capped = (!caps.is_none()).then_some(Capped { caps, all: Arc::default() });
+        let capped = (!caps.is_none()).then_some(Capped { caps, all: Arc::default(), new: Arc::default() });
         Self::made(config, limits, cap, capped)
     }
 
@@ -236,14 +236,17 @@ impl Sampler {
     fn capped_by(&self, cap: &Cap) -> Option<Capped> {
         let caps = Caps::new(cap);
         let all = self.capped.as_ref().map(|capped| Arc::clone(&capped.all)).unwrap_or_default();
-        (!caps.is_none()).then_some(Capped { caps, all })
+        let new = self.capped.as_ref().map(|capped| Arc::clone(&capped.new)).unwrap_or_default();
+        (!caps.is_none()).then_some(Capped { caps, all, new })
     }
 
     /// Starts the next sampler's cap. Called as late as possible, because this sampler's cap is in
     /// use until then.
     fn take_over(&self, next: Option<&Capped>, now: Nanos) {
         if let Some(next) = next {
-            next.caps.take_over(self.capped.as_ref().map(|capped| &capped.caps), &next.all, now);
+            let old = self.capped.as_ref().map(|capped| &capped.caps);
+            next.caps.take_over(old, &next.all, now);
+            next.caps.take_over_new(old, &next.new, now);
         }
     }
 
@@ -251,7 +254,8 @@ impl Sampler {
     /// one, for replays.
     #[must_use]
     pub fn fresh(&self) -> Self {
-        let capped = self.capped.as_ref().map(|capped| Capped { caps: capped.caps, all: Arc::default() });
+        let fresh = |capped: &Capped| Capped { caps: capped.caps, all: Arc::default(), new: Arc::default() };
+        let capped = self.capped.as_ref().map(fresh);
         let kind = match &self.kind {
             Kind::Always => Kind::Always,
             Kind::Never => Kind::Never,
@@ -388,7 +392,7 @@ impl Sampler {
     #[inline]
     fn admit(&self, decision: Decision, request: &Request<'_>) -> Decision {
         match &self.capped {
-            Some(Capped { caps, all }) if decision.keep => {
+            Some(Capped { caps, all, .. }) if decision.keep => {
                 caps.admit(all, None, decision, request.randomness, request.now)
             }
             _ => decision,

@@ -89,6 +89,16 @@ pub(crate) struct Capped {
     pub(crate) caps: Caps,
     /// The meter for all traces; the meters of keys are in the table.
     pub(crate) all: Arc<Meter>,
+    /// The meter for first calls of new keys.
+    pub(crate) new: Arc<Meter>,
+}
+
+/// The record of a call.
+#[derive(Clone, Copy, Debug)]
+struct Called {
+    id: u32,
+    /// Whether the key got its record by this call, and has no parameters of its own.
+    is_new: bool,
 }
 
 /// The table of a sampler that decides by key: the shared state, and the parameters to decide by.
@@ -199,11 +209,11 @@ impl<L: Policy> Table<L> {
 
     /// The sampler's own decision, before caps and overrides, with the record's id.
     #[inline]
-    fn decide_alone(&self, request: &Request<'_>) -> (u32, Decision) {
+    fn decide_alone(&self, request: &Request<'_>) -> (Called, Decision) {
         let Request { key, randomness, now } = *request;
         let hash = hash(key.as_bytes());
-        let id = match self.find(hash, key) {
-            Some(id) => id,
+        let Called { id, is_new } = match self.find(hash, key) {
+            Some(id) => Called { id, is_new: false },
             None => self.unknown(hash, key, now),
         };
         let record = &self.state.records[id as usize];
@@ -224,28 +234,28 @@ impl<L: Policy> Table<L> {
             threshold: if L::BY_CHANCE { Threshold::new(step.threshold) } else { None },
             reason: if id == self.overflow() { Reason::Overflow } else { L::REASONS[step.slot] },
         };
-        (id, decision)
+        (Called { id, is_new }, decision)
     }
 
     #[inline]
     pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
-        let (id, decision) = self.decide_alone(request);
+        let (called, decision) = self.decide_alone(request);
         match &self.capped {
-            Some(capped) if decision.keep => self.admit_by(capped, id, decision, request),
+            Some(capped) if decision.keep => self.admit_by(capped, called, decision, request),
             _ => decision,
         }
     }
 
     /// Decides by this threshold in place of the sampler's. The call is counted as usual.
     pub(crate) fn decide_by(&self, threshold: u64, request: &Request<'_>) -> Decision {
-        let (id, own) = self.decide_alone(request);
-        self.replaced(id, own, Decision::by_override(threshold, request.randomness), request)
+        let (called, own) = self.decide_alone(request);
+        self.replaced(called.id, own, Decision::by_override(threshold, request.randomness), request)
     }
 
     /// Decides with the raised probability of a boost. The call is counted as usual.
     pub(crate) fn decide_boosted(&self, boosting: &Boosting<'_>, request: &Request<'_>) -> Decision {
-        let (id, own) = self.decide_alone(request);
-        self.replaced(id, own, boosting.raise(own, request.randomness, request.now), request)
+        let (called, own) = self.decide_alone(request);
+        self.replaced(called.id, own, boosting.raise(own, request.randomness, request.now), request)
     }
 
     /// Counts a decision in place of the sampler's own, and applies the cap to it.
@@ -254,16 +264,31 @@ impl<L: Policy> Table<L> {
             let cause = if decision.keep { Cause::ForcedKept } else { Cause::ForcedDropped };
             self.state.extras()[id as usize].count(cause);
         }
+        // An operator's decision is no allowance's business but the cap's on all traces.
+        let called = Called { id, is_new: false };
         match &self.capped {
-            Some(capped) if decision.keep => self.admit_by(capped, id, decision, request),
+            Some(capped) if decision.keep => self.admit_by(capped, called, decision, request),
             _ => decision,
         }
     }
 
     #[inline(never)]
-    fn admit_by(&self, capped: &Capped, id: u32, decision: Decision, request: &Request<'_>) -> Decision {
-        let extras = capped.caps.by_key().then(|| &self.state.extras()[id as usize].meter);
-        let admitted = capped.caps.admit(&capped.all, extras, decision, request.randomness, request.now);
+    fn admit_by(
+        &self,
+        capped: &Capped,
+        Called { id, is_new }: Called,
+        decision: Decision,
+        request: &Request<'_>,
+    ) -> Decision {
+        let Request { randomness, now, .. } = *request;
+        let mut admitted = decision;
+        if is_new {
+            admitted = capped.caps.admit_new(&capped.new, admitted, randomness, now);
+        }
+        if admitted.keep {
+            let extras = capped.caps.by_key().then(|| &self.state.extras()[id as usize].meter);
+            admitted = capped.caps.admit(&capped.all, extras, admitted, randomness, now);
+        }
         if !admitted.keep {
             let cause = if admitted.reason == Reason::Cap { Cause::Raised } else { Cause::Empty };
             self.state.extras()[id as usize].count(cause);
@@ -284,25 +309,25 @@ impl<L: Policy> Table<L> {
     /// The record of a key that has none yet: a new one if one may be free, otherwise the overflow
     /// record.
     #[inline]
-    fn unknown(&self, hash: u64, key: &str, now: Nanos) -> u32 {
+    fn unknown(&self, hash: u64, key: &str, now: Nanos) -> Called {
         let next_try = self.state.next_try.load(Ordering::Relaxed);
         // A time further ahead than any wait was stored before the clock was set back. The load is
         // relaxed because a stale time only means that one more call takes the lock, or one more
         // uses the overflow record; `admit` decides under the lock.
         if now.get() < next_try && next_try - now.get() <= self.state.limits.sweep_interval().get() {
-            return self.overflow();
+            return Called { id: self.overflow(), is_new: false };
         }
         self.admit(hash, key, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn admit(&self, hash: u64, key: &str, now: Nanos) -> u32 {
+    fn admit(&self, hash: u64, key: &str, now: Nanos) -> Called {
         let mut locked = self.locked();
         let Locked { free_list, names, overruled, present } = &mut *locked;
         // Another thread may have added the same key in the meantime.
         if let Some(id) = self.find(hash, key) {
-            return id;
+            return Called { id, is_new: false };
         }
         if !free_list.has_free() {
             self.sweep(free_list, present, now);
@@ -312,7 +337,7 @@ impl<L: Policy> Table<L> {
         let next_try = if free_list.has_free() { Nanos::ZERO } else { free_list.next_sweep() };
         // Relaxed: only a hint, see `unknown`.
         self.state.next_try.store(next_try.get(), Ordering::Relaxed);
-        let Some(id) = id else { return self.overflow() };
+        let Some(id) = id else { return Called { id: self.overflow(), is_new: false } };
         let record = &self.state.records[id as usize];
         let slot = names.slot(key);
         let policy = self.policies.of(slot);
@@ -329,12 +354,13 @@ impl<L: Policy> Table<L> {
                 *present += policy.share();
                 self.state.pace.set_absent_log2(absent_log2(*present));
             }
-            id
+            // A key with parameters of its own is known, if only from a recording.
+            Called { id, is_new: slot == 0 }
         } else {
             // Both buckets for the key's hash are full: this happens to one key in a million, or to
             // keys crafted for it.
             free_list.give_back(id);
-            self.overflow()
+            Called { id: self.overflow(), is_new: false }
         }
     }
 

@@ -385,6 +385,69 @@ impl Sum {
     }
 }
 
+/// A shop with 100 calls a second, of which a part have a name of their own. Its sampler keeps a
+/// tenth, and an allowance of 2.5 new keys a second is a quarter of that. So at most 64 + 2.5 per
+/// second of the calls with new names are kept, 1.25 times what is kept of known names if all are
+/// known, and their weights add up to all such calls. (The table has room for 10,000 keys.)
+#[test]
+fn new_keys_share_an_allowance_with_true_weights() {
+    const SECONDS: u64 = 300;
+    for (unique_of_100, key) in [(3, "own"), (30, "own"), (100, "own"), (30, "common")] {
+        let own = if key == "own" { ";\"GET /a\":min=0.1,count=none" } else { "" };
+        let config = format!("bump:lambda=1,min=0.1,count=decaying,tau=20calls{own}");
+        let mut random = SplitMix::new(unique_of_100);
+        let run = |cap: &str, random: &mut SplitMix| {
+            let sampler = capped(&config, cap);
+            let (mut new, mut kept, mut kept_known) = (Sum::default(), 0u64, 0u64);
+            for n in 0..100 * SECONDS {
+                let is_new = random.below(100) < unique_of_100;
+                let name = if is_new { format!("GET /{n}") } else { "GET /a".to_owned() };
+                let request = Request::new(&name, random.randomness(), Nanos::from_millis(10 * n));
+                let decision = sampler.decide(&request);
+                if is_new {
+                    new.add(&decision);
+                    kept += u64::from(decision.keep);
+                } else {
+                    kept_known += u64::from(decision.keep);
+                }
+            }
+            (new, kept, kept_known)
+        };
+        let (_, all, _) = run("", &mut random);
+        let (new, kept, kept_known) = run("new_traces=2.5,new_burst=64", &mut random);
+        let calls = (100 * SECONDS) as f64;
+        // New names that find the table full are one key, of which a tenth is kept; 5 deviations.
+        let beyond = (new.seen - 10_000.0).max(0.0);
+        let beyond = 0.1 * beyond + 5.0 * (0.09 * beyond).sqrt();
+        assert!(kept as f64 <= 65.0 + 2.5 * SECONDS as f64 + beyond, "{unique_of_100}: {kept}");
+        assert!((kept + kept_known) as f64 <= 1.3 * 0.1 * calls, "{unique_of_100}: {kept} {kept_known}");
+        // Without it, each is kept while the table has room.
+        let most = (calls * unique_of_100 as f64 / 100.0).min(10_000.0);
+        assert!(all as f64 > 0.9 * most, "{unique_of_100}: {all}, without an allowance");
+        assert_eq!(new.lost, 0.0);
+        let off = (new.estimate - new.seen).abs();
+        assert!(off <= 6.0 * new.variance.sqrt() + 1.0, "{unique_of_100}: {} of {}", new.estimate, new.seen);
+    }
+}
+
+/// A key with parameters of its own, a key with a record, and an operator's decision take nothing
+/// from the allowance.
+#[test]
+fn known_keys_take_nothing_from_the_allowance_of_new_ones() {
+    let config = "bump:lambda=1000;\"GET /a\":lambda=900";
+    let sampler = capped(config, "new_traces=0.001,new_burst=2");
+    assert!((0..50).all(|_| call(&sampler, "GET /a", 5).keep));
+    assert!(
+        sampler
+            .decide_by(Override::Keep, &Request::new("GET /c", Randomness::MAX, Nanos::from_millis(5)))
+            .keep
+    );
+    assert!(call(&sampler, "GET /b", 5).keep && (0..50).all(|_| call(&sampler, "GET /b", 5).keep));
+    assert!(call(&sampler, "GET /d", 5).keep);
+    assert_eq!(call(&sampler, "GET /e", 5).reason, Reason::CapEmpty);
+    assert!(call(&sampler, "GET /e", 5).keep, "it has a record now");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

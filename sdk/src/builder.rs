@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use astracer_model::Destination;
 use astracer_samplers::tail::Tail;
-use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
+use astracer_samplers::{Budget, Cap, Config, Limits, Probability, RandomSource};
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
@@ -99,6 +99,8 @@ pub struct Builder {
     own_budget: Option<Budget>,
     explained: usize,
     chores: Chores,
+    /// The share of roots that was kept of the recording of the parameters file.
+    recorded_kept: Option<Probability>,
     #[cfg(feature = "parameters")]
     polled: Option<Client>,
     random: RandomSource,

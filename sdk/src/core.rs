@@ -99,7 +99,8 @@ impl Shared {
         stats.parts_cut = self.budget.parts_cut();
         stats.last_error = self.queue.last_error().or_else(|| self.queue.last_note());
         stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
-        stats.hint = self.reports.hint();
+        let fit = || self.housekeeping.as_ref()?.file_fit()?.hint();
+        stats.hint = self.reports.hint().or_else(fit);
         stats.observer_panics = self.observer_panics.load(Ordering::Relaxed);
         stats
     }

@@ -13,6 +13,7 @@ use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
 use crate::fault::debug_as_display;
+use crate::fit::FileFit;
 use crate::observer::Observer;
 use crate::reports::spans;
 use astracer_spans::export::{Patience, WaitError};
@@ -94,6 +95,12 @@ impl Handle {
     /// off.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared()?.decider.sampler().snapshot()
+    }
+
+    /// The fit of the parameters file to the traffic, up to a minute ago. `None` without a file
+    /// that `astracer tune` wrote, in the first minutes, or if switched off.
+    pub fn file_fit(&self) -> Option<FileFit> {
+        self.shared()?.housekeeping.as_ref()?.file_fit()
     }
 
     /// The parameters of the sampler in use; `None` if switched off.

@@ -1,5 +1,5 @@
-//! Periodic work on its own thread: adjusting a budget's factor, sending heartbeats, and saving
-//! snapshots of the record table.
+//! Periodic work on its own thread: adjusting a budget's factor, sending heartbeats, saving
+//! snapshots of the record table, and comparing traffic with the recording of a parameters file.
 //!
 //! The thread starts only if one of these is enabled. It makes no spans. Subscribers see only its
 //! warnings, each once.
@@ -15,6 +15,7 @@ use astracer_model::UnixNanos;
 use astracer_samplers::{Nanos, Restored, Sampler};
 use opentelemetry::{Context, TraceId};
 
+use crate::fit::{FileFit, Follower};
 use crate::heartbeat::Heart;
 use crate::steering::Steering;
 use astracer_spans::export::Queue;
@@ -22,11 +23,14 @@ use astracer_spans::panics::warn;
 
 const TICK: Duration = Duration::from_secs(1);
 const SNAPSHOT_TICKS: u64 = 60;
+const FIT_TICKS: u64 = 60;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chores {
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) heartbeat: Option<Duration>,
+    /// The parameters file has figures of its recording, with which traffic is compared.
+    pub(crate) follows_file: bool,
 }
 
 #[derive(Debug)]
@@ -37,6 +41,7 @@ pub(crate) struct Housekeeping {
     /// the handle.
     status: Mutex<Status>,
     changed: Condvar,
+    follower: Mutex<Follower>,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +53,8 @@ struct Status {
 
 impl Housekeeping {
     pub(crate) fn new(chores: Chores, queue: Arc<Queue>) -> Arc<Self> {
-        let (status, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Housekeeping { chores, queue, status, changed })
+        let (status, changed, follower) = (Mutex::default(), Condvar::new(), Mutex::default());
+        Arc::new(Housekeeping { chores, queue, status, changed, follower })
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {
@@ -76,6 +81,9 @@ impl Housekeeping {
             if u64::is_multiple_of(tick, SNAPSHOT_TICKS) {
                 self.save(&steering);
             }
+            if u64::is_multiple_of(tick, FIT_TICKS) {
+                self.compare_with_file(&steering);
+            }
             if self.chores.heartbeat.is_some_and(|every| is_due(tick, every)) {
                 self.beat(&mut heart, &steering);
             }
@@ -99,6 +107,20 @@ impl Housekeeping {
 
     pub(crate) fn control_budget(&self, steering: &Steering) {
         steering.control_budget(|| self.queue.progress());
+    }
+
+    fn compare_with_file(&self, steering: &Steering) {
+        if self.chores.follows_file {
+            let (config, now) = (steering.decider.sampler().config().clone(), steering.decider.now());
+            let (keys, recorded_kept) = (steering.keys(), steering.recorded_kept());
+            let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
+            follower.note(&config, recorded_kept, &keys, now);
+        }
+    }
+
+    /// The fit of the parameters file to the traffic, up to a minute ago.
+    pub(crate) fn file_fit(&self) -> Option<FileFit> {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner).fit().cloned()
     }
 
     fn save(&self, steering: &Steering) {

@@ -7,7 +7,7 @@ mod counts;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use astracer_samplers::{Cap, Config, Nanos};
+use astracer_samplers::{Cap, Config, Nanos, Probability};
 #[cfg(feature = "parameters")]
 use astracer_samplers::{RandomSource, parameters::Parameters, tail::Tail};
 
@@ -33,16 +33,28 @@ pub(crate) struct Steering {
     carried: Mutex<CarriedCounts>,
     /// Present only with a budget. Locked before `carried`.
     budget_control: Option<Mutex<BudgetControl>>,
+    /// The share of roots that was kept of the recording that the parameters come from.
+    recorded_kept: Mutex<Option<Probability>>,
 }
 
 impl Steering {
-    pub(crate) fn new(decider: Arc<Decider>, budget_control: Option<BudgetControl>, own_cap: Cap) -> Self {
+    pub(crate) fn new(
+        decider: Arc<Decider>,
+        budget_control: Option<BudgetControl>,
+        own_cap: Cap,
+        recorded_kept: Option<Probability>,
+    ) -> Self {
         Steering {
             decider,
             own_cap: Mutex::new(own_cap),
             carried: Mutex::default(),
             budget_control: budget_control.map(Mutex::new),
+            recorded_kept: Mutex::new(recorded_kept),
         }
+    }
+
+    pub(crate) fn recorded_kept(&self) -> Option<f64> {
+        lock(&self.recorded_kept).map(Probability::get)
     }
 
     /// Changes the rules. Changes run one at a time, and a decision sees either all of a change or
@@ -127,7 +139,8 @@ impl Steering {
     /// A refusal changes nothing: all parts that were fixed at the start are compared first.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, text: &str) -> Result<Option<String>, SteerError> {
-        let Parameters { config, key, random, cap, tail, budget, comments: _ } = text.parse()?;
+        let Parameters { config, key, random, cap, tail, budget, recorded_kept, comments: _ } =
+            text.parse()?;
         // Held until the whole file is applied, so that changes come one at a time.
         let own_cap = lock(&self.own_cap);
         let (before, decider) = (self.in_use(), &self.decider);
@@ -156,6 +169,7 @@ impl Steering {
         if let Some(mut control) = self.budget_control() {
             control.set_budget(budget);
         }
+        *lock(&self.recorded_kept) = recorded_kept;
         self.tune(&config, Some(if cap.is_none() { &*own_cap } else { &cap }));
         let now = self.in_use();
         Ok((before != now).then(|| format!("new parameters: {now}; before: {before}")))

@@ -1,6 +1,8 @@
 //! The endpoint's responses as JSON.
 
-use astracer_sdk::{DryRunStats, Explanation, Handle, KeyOutcomes, KeyStats, PolicyCounts, TailStats};
+use astracer_sdk::{
+    DryRunStats, Explanation, FileFit, Handle, KeyOutcomes, KeyStats, PolicyCounts, TailStats,
+};
 use serde_json::{Map, Value, json};
 
 /// The maximum number of keys listed, those with the most roots first.
@@ -22,6 +24,7 @@ pub(super) fn stats(handle: &Handle) -> String {
         "cap": handle.cap().filter(|cap| !cap.is_none()).map(|cap| cap.to_string()),
         "cap_level": handle.cap_level(),
         "parameters_fault": handle.parameters_fault(),
+        "file_fit": handle.file_fit().as_ref().map(fit),
         "roots_kept": stats.roots_kept,
         "roots_dropped": stats.roots_dropped,
         "parents_kept": stats.parents_kept,
@@ -40,6 +43,18 @@ pub(super) fn stats(handle: &Handle) -> String {
         "outcomes": outcomes.iter().map(outcome).collect::<Value>(),
     });
     format!("{stats}\n")
+}
+
+fn fit(of: &FileFit) -> Value {
+    json!({
+        "keys": of.keys,
+        "keys_seen": of.keys_seen,
+        "roots": of.roots,
+        "roots_named": of.roots_named,
+        "seconds": of.over.as_secs(),
+        "size": of.size,
+        "text": of.to_string(),
+    })
 }
 
 fn late(tail: &TailStats) -> Value {

@@ -32,6 +32,7 @@ function draw(stats, now) {
   const rows = [
     ["sampler", stats.sampler],
     ["cap", stats.cap ?? "none"],
+    ["file and traffic", stats.file_fit ? stats.file_fit.text : ""],
     ["cap's credit", stats.cap_level === null ? "" : `${(100 * stats.cap_level).toFixed(0)} %`],
     ["roots kept / dropped", `${whole(stats.roots_kept)} / ${whole(stats.roots_dropped)}`],
     ["kept / dropped by parents", `${whole(stats.parents_kept)} / ${whole(stats.parents_dropped)}`],

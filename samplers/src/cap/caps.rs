@@ -1,4 +1,5 @@
-//! A cap's allowances for traces, asked in turn: the key's, then that of all traces.
+//! A cap's allowances for traces, asked in turn: that of new keys, the key's, then that of all
+//! traces.
 
 use super::{Answer, Bucket, Cap, Meter};
 use crate::decision::{Decision, Reason};
@@ -12,17 +13,22 @@ use crate::threshold::Threshold;
 pub(crate) struct Caps {
     traces: Option<Bucket>,
     key_traces: Option<Bucket>,
+    new_traces: Option<Bucket>,
 }
 
 impl Caps {
     /// The buckets for this process's share.
     pub(crate) fn new(cap: &Cap) -> Self {
         let cap = cap.own_share();
-        Caps { traces: cap.traces.map(Bucket::new), key_traces: cap.key_traces.map(Bucket::new) }
+        Caps {
+            traces: cap.traces.map(Bucket::new),
+            key_traces: cap.key_traces.map(Bucket::new),
+            new_traces: cap.new_traces.map(Bucket::new),
+        }
     }
 
     pub(crate) fn is_none(&self) -> bool {
-        self.traces.is_none() && self.key_traces.is_none()
+        self.traces.is_none() && self.key_traces.is_none() && self.new_traces.is_none()
     }
 
     /// Whether keys have allowances of their own.
@@ -37,6 +43,35 @@ impl Caps {
             && old.and_then(|old| old.traces) != self.traces
         {
             all.clip(bucket, now);
+        }
+    }
+
+    /// As [`Caps::take_over`], for the meter of new keys.
+    pub(crate) fn take_over_new(&self, old: Option<&Caps>, new: &Meter, now: Nanos) {
+        if let Some(bucket) = &self.new_traces
+            && old.and_then(|old| old.new_traces) != self.new_traces
+        {
+            new.clip(bucket, now);
+        }
+    }
+
+    /// Decides about the first call of a new key, which the sampler keeps; before
+    /// [`Caps::admit`]. A decision without a threshold stays without one.
+    pub(crate) fn admit_new(
+        &self,
+        new: &Meter,
+        decision: Decision,
+        randomness: Randomness,
+        now: Nanos,
+    ) -> Decision {
+        let Some(bucket) = &self.new_traces else { return decision };
+        let threshold = decision.threshold.map_or(0, Threshold::get);
+        match new.ask(bucket, 1, threshold, randomness, now) {
+            Answer::Kept { threshold, is_weighed } => {
+                let threshold = Threshold::new(threshold).filter(|_| is_weighed);
+                Decision { threshold: decision.threshold.and(threshold), ..decision }
+            }
+            refused => refusal(refused),
         }
     }
 

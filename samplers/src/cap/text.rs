@@ -8,9 +8,10 @@ use super::{Allowance, Cap};
 use crate::config_error::ConfigError;
 
 /// The names of each rate and its burst.
-pub(super) const NAMES: [(&str, &str); 4] = [
+pub(super) const NAMES: [(&str, &str); 5] = [
     ("traces", "burst"),
     ("key_traces", "key_burst"),
+    ("new_traces", "new_burst"),
     ("bytes", "bytes_burst"),
     ("key_bytes", "key_bytes_burst"),
 ];
@@ -18,8 +19,8 @@ const EXAMPLE: &str = "use a form such as traces=100,burst=25,key_traces=10,byte
 
 impl Cap {
     /// The allowances, in the order of [`NAMES`].
-    pub(super) fn allowances(&self) -> [Option<Allowance>; 4] {
-        [self.traces, self.key_traces, self.bytes, self.key_bytes]
+    pub(super) fn allowances(&self) -> [Option<Allowance>; 5] {
+        [self.traces, self.key_traces, self.new_traces, self.bytes, self.key_bytes]
     }
 
     /// The names and values of the allowances that are set.
@@ -32,10 +33,10 @@ impl Cap {
 
     /// A cap from rates and bursts, in the order of [`NAMES`].
     pub(crate) fn from_values(
-        values: [(Option<f64>, Option<f64>); 4],
+        values: [(Option<f64>, Option<f64>); 5],
         replicas: NonZeroU32,
     ) -> Result<Self, ConfigError> {
-        let mut allowances = [None; 4];
+        let mut allowances = [None; 5];
         for (place, ((rate, burst), (name, burst_name))) in
             allowances.iter_mut().zip(values.into_iter().zip(NAMES))
         {
@@ -53,8 +54,8 @@ impl Cap {
                 }
             };
         }
-        let [traces, key_traces, bytes, key_bytes] = allowances;
-        Ok(Cap { traces, key_traces, bytes, key_bytes, replicas })
+        let [traces, key_traces, new_traces, bytes, key_bytes] = allowances;
+        Ok(Cap { traces, key_traces, new_traces, bytes, key_bytes, replicas })
     }
 }
 
@@ -76,7 +77,7 @@ impl FromStr for Cap {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let mut values = [(None, None); 4];
+        let mut values = [(None, None); 5];
         let mut replicas = None;
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| ConfigError::syntax(part, EXAMPLE))?;
@@ -110,6 +111,7 @@ mod tests {
             "traces=100,burst=25",
             "traces=100,burst=25,key_traces=10,key_burst=2.5,replicas=4",
             "bytes=1000000,bytes_burst=250000,key_bytes=5,key_bytes_burst=7",
+            "new_traces=2.5,new_burst=64,bytes=1000000,bytes_burst=250000",
             "",
         ] {
             let cap: Cap = text.parse().unwrap();

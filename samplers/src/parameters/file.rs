@@ -40,6 +40,13 @@ struct File {
     cap: Option<Spanned<CapTable>>,
     tail: Option<TailTable>,
     budget: Option<BudgetTable>,
+    recorded: Option<RecordedTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedTable {
+    kept: Spanned<f64>,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +80,8 @@ struct CapTable {
     burst: Option<f64>,
     key_traces: Option<f64>,
     key_burst: Option<f64>,
+    new_traces: Option<f64>,
+    new_burst: Option<f64>,
     bytes: Option<f64>,
     bytes_burst: Option<f64>,
     key_bytes: Option<f64>,
@@ -192,6 +201,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let tail = file.tail.map(|table| tail(text, table)).transpose()?.unwrap_or_default();
     let budget = file.budget.map(|table| budget(text, table)).transpose()?;
+    let recorded_kept = file.recorded.map(|table| probability(text, &table.kept)).transpose()?;
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
         file.never.map(|_| Ok(Config::Never)),
@@ -203,7 +213,9 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let mut samplers = samplers.into_iter().flatten();
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
-        (Some(config), None) => Ok(Parameters { key, random, cap, tail, budget, ..Parameters::new(config?) }),
+        (Some(config), None) => {
+            Ok(Parameters { key, random, cap, tail, budget, recorded_kept, ..Parameters::new(config?) })
+        }
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }
@@ -215,6 +227,7 @@ fn cap(text: &str, table: Spanned<CapTable>) -> Result<Cap> {
     let values = [
         (table.traces, table.burst),
         (table.key_traces, table.key_burst),
+        (table.new_traces, table.new_burst),
         (table.bytes, table.bytes_burst),
         (table.key_bytes, table.key_bytes_burst),
     ];

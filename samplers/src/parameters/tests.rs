@@ -368,3 +368,23 @@ fn durations_learnt_for_quantiles_take_a_line_each() {
     refused(&text.replace("120ms", "soon"), Some(7), "120ms");
     refused(&text.replace("slow_from.p99]", "slow_from.p20]"), Some(6), "p99");
 }
+
+#[test]
+fn figures_of_the_recording_and_new_keys_are_read_and_written() {
+    let text = "version = 5\n[ratio]\nprobability = 0.5\n[cap]\nnew_traces = 2.5\nnew_burst = 64\n\
+                [recorded]\nkept = 0.098\n";
+    let parameters: Parameters = text.parse().unwrap();
+    assert_eq!(parameters.recorded_kept, Probability::new(0.098));
+    let allowance = parameters.cap.new_traces.unwrap();
+    assert_eq!((allowance.rate(), allowance.burst()), (2.5, 64.0));
+    let written = parameters.to_string();
+    assert!(
+        written.contains("version = 5\n") && written.contains("\n[recorded]\nkept = 0.098\n"),
+        "{written}"
+    );
+    assert_eq!(written.parse::<Parameters>().unwrap(), parameters);
+    refused("version = 5\n[ratio]\nprobability = 0.5\n[recorded]\nkept = 1.5\n", Some(5), "");
+    // A policy has no new keys of its own.
+    let text = "version = 4\n[always]\n[tail]\npolicies = [\"error(new_traces=1)\"]\n";
+    refused(text, Some(4), "new_traces");
+}

@@ -164,6 +164,9 @@ impl FromStr for Rule {
             None => Ok(Rule::new(text.parse()?)),
             Some(at) => {
                 let budget: Cap = text[at + 1..text.len() - 1].parse()?;
+                if budget.new_traces.is_some() {
+                    return Err(ConfigError::unknown_parameter("new_traces", EXAMPLE));
+                }
                 Ok(Rule::new(text[..at].trim_end().parse()?).with_budget(budget))
             }
         }

@@ -80,7 +80,7 @@ impl Builder {
             #[cfg(feature = "parameters")]
             poller: self.polled.take().map(crate::polling::Poller::new),
             resource,
-            steering: Arc::new(Steering::new(decider.clone(), control, self.own_cap)),
+            steering: Arc::new(Steering::new(decider.clone(), control, self.own_cap, self.recorded_kept)),
             decider,
             counters,
             queue,
