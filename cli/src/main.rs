@@ -21,6 +21,7 @@ mod losses;
 mod output;
 mod outputs;
 mod packed;
+mod parameters_file;
 mod partial;
 mod probe;
 mod progress;

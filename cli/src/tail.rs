@@ -68,6 +68,14 @@ fn provisional(text: &str) -> Result<ProvisionalMode, String> {
     text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())
 }
 
+/// The policies of `--tail` with the durations that a file has learnt for equal policies: from when
+/// on roots of a key are slow for `slow:p99`.
+pub(crate) fn with_thresholds(mut tail: Tail, of: &Tail) -> Tail {
+    let has = |quantile| tail.rules.iter().any(|rule| rule.policy == Policy::Slow(Slow::Quantile(quantile)));
+    tail.slow_from = of.slow_from.iter().filter(|learnt| has(learnt.quantile)).cloned().collect();
+    tail
+}
+
 /// Refuses policies that are code of the service, which a replay cannot run.
 pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
     let own = tail.rules.iter().find(|rule| is_own(rule));
@@ -149,9 +157,13 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
             _ => None,
         });
         let quantiles: Vec<String> = quantiles.collect();
+        let remedy = match tail.slow_from.is_empty() {
+            true => "tune --tail writes starting values",
+            false => "the file has starting values for other keys only",
+        };
         let _ = writeln!(
             text,
-            "too few calls for {}: {} traces ended before it was known; tune --tail writes starting values",
+            "too few calls for {}: {} traces ended before it was known; {remedy}",
             quantiles.join(" and "),
             number(unknown)
         );

@@ -46,6 +46,8 @@ mod recorded;
 mod seeds;
 #[path = "cli/spool.rs"]
 mod spool;
+#[path = "cli/tuned.rs"]
+mod tuned;
 #[path = "cli/warnings.rs"]
 mod warnings;
 #[path = "cli/weights.rs"]

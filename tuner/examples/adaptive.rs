@@ -243,7 +243,9 @@ fn coverage(name: &str, workload: &Workload, tunings: u64, ninths: bool) -> Resu
                 let options = Options { seed, replays: 24, ..Options::default() };
                 let tuning = tune(&first, &options, Stop::never(), &|_| ());
                 // An equal share has the ratio 1 whatever follows.
-                let Some(later) = tuning.later.as_ref().filter(|later| later.is_worth_it()) else { continue };
+                let Some(later) = tuning.later.as_ref().filter(|_| tuning.sampler_name() != "ratio") else {
+                    continue;
+                };
                 let ([low, high], config) = (later.interval, tuning.config()?);
                 for part in &next {
                     let (ratio, ..) = ratio(part, &config, &draws(part, 96, &[0.0, 5.0, 50.0]))?;

@@ -140,7 +140,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let of =
             |both: &[Replayed; 2]| both.map(|replayed| (replayed.dist_over_entropy.mean, replayed.tfcr.mean));
         println!(
-            "  trial on other blocks: common {:.2?}, per key {:.2?}",
+            "  trial on the other half: common {:.2?}, per key {:.2?}",
             of(&trial.common),
             of(&trial.per_key)
         );

@@ -8,6 +8,7 @@
 use astracer_samplers::{Nanos, RandomSource, paced};
 use serde::Serialize;
 
+use crate::half_life::{CALL_NS, Clock};
 use crate::random::Random;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -32,8 +33,6 @@ const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
 /// The stream of a draw's seed that the jitter uses. The decisions use the seed itself.
 const JITTER_STREAM: u64 = 1;
 /// (sqrt(5) - 1) / 2.
-/// The pace's time that stands for one call, ns.
-pub(crate) const CALL_NS: f64 = 1e6;
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// This bit is set in the seeds of draws that a search sees, and clear in all others.
 const SEEN: u64 = 1 << 62;
@@ -94,9 +93,17 @@ impl Draw {
         is_sorted.then_some(order)
     }
 
+    /// The arrivals by the time of a clock.
+    pub(crate) fn timed(&self, clock: Clock, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
+        match clock {
+            Clock::Calls => self.paced_arrivals(workload, stop),
+            Clock::Seconds => self.arrivals(workload, stop),
+        }
+    }
+
     /// As [`Draw::arrivals`], with the pace of a sampler's table as the time: [`CALL_NS`] for each
     /// call of all keys.
-    pub(crate) fn paced_arrivals(&self, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
+    fn paced_arrivals(&self, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
         let mut order = self.arrivals(workload, stop)?;
         let times: Vec<f64> = paced(order.iter().map(|&(at_ns, _)| Nanos::new(at_ns))).collect();
         order.iter_mut().zip(times).for_each(|((at_ns, _), time)| *at_ns = (time * CALL_NS) as u64);

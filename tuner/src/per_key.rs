@@ -18,8 +18,9 @@ use rayon::prelude::*;
 
 use crate::anneal::{Schedule, anneal};
 use crate::blocks::{self, LeftOut};
-use crate::draw::{CALL_NS, Draw};
+use crate::draw::Draw;
 use crate::expect::{Expected, Extras};
+use crate::half_life::HalfLife;
 use crate::limits::{KeptSizes, Limits, Scale};
 use crate::objective::{Target, count_factor};
 use crate::problem::{Archive, Evaluated, Landscape};
@@ -89,7 +90,7 @@ pub(crate) struct PerKey<'t> {
 struct DecayingCurve {
     lambda: f64,
     min: f64,
-    half_life_calls: f64,
+    half_life: HalfLife,
     exponent: f64,
 }
 
@@ -97,8 +98,8 @@ impl DecayingCurve {
     /// The common curve with lambda multiplied by `share`; `None` for samplers without a decaying
     /// count.
     fn of(common: &Parameters, share: f64) -> Option<Self> {
-        let Parameters::Decaying { lambda, min, half_life_calls, exponent } = *common else { return None };
-        Some(Self { lambda: crate::space::round_to_4_digits(lambda * share), min, half_life_calls, exponent })
+        let Parameters::Decaying { lambda, min, half_life, exponent } = *common else { return None };
+        Some(Self { lambda: crate::space::round_to_4_digits(lambda * share), min, half_life, exponent })
     }
 
     fn probability(&self, count: f64) -> f64 {
@@ -107,9 +108,9 @@ impl DecayingCurve {
 
     /// A key's parameters with this minimum probability.
     fn with_least(&self, probability: f64) -> Parameters {
-        let Self { lambda, half_life_calls, exponent, .. } = *self;
+        let Self { lambda, half_life, exponent, .. } = *self;
         match lambda > 0.0 {
-            true => Parameters::Decaying { lambda, min: probability, half_life_calls, exponent },
+            true => Parameters::Decaying { lambda, min: probability, half_life, exponent },
             false => Parameters::Constant { probability },
         }
     }
@@ -124,9 +125,9 @@ struct Count {
 
 impl Count {
     /// Counts a call. Returns the decayed count before it, or `None` for the first call.
-    fn add(count: &mut Option<Self>, at_ns: u64, half_life_calls: f64) -> Option<f64> {
+    fn add(count: &mut Option<Self>, at_ns: u64, half_life_ns: f64) -> Option<f64> {
         let before = count.map(|count| {
-            let half_lives = at_ns.saturating_sub(count.at_ns) as f64 / CALL_NS / half_life_calls;
+            let half_lives = at_ns.saturating_sub(count.at_ns) as f64 / half_life_ns;
             count.calls * (-half_lives).exp2()
         });
         *count = Some(Self { at_ns, calls: before.unwrap_or(0.0) + 1.0 });
@@ -248,7 +249,7 @@ fn tables(
     stop: Stop<'_>,
 ) -> Option<Levels> {
     let workload = sample.workload;
-    let mut order = draw.paced_arrivals(workload, stop)?;
+    let mut order = draw.timed(own.half_life.clock(), workload, stop)?;
     retain(workload, sample.left_out, &mut order);
     let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
@@ -269,7 +270,7 @@ fn tables(
         if found.is_new {
             *count = None;
         }
-        let count = Count::add(count, arrival.at_ns, curve.half_life_calls);
+        let count = Count::add(count, arrival.at_ns, curve.half_life.ns());
         let by_curve = match curve.lambda > 0.0 {
             true => count.map_or(1.0, |count| curve.probability(count).max(least)),
             false => 0.0,
@@ -350,7 +351,10 @@ impl<'t> PerKey<'t> {
         let all = sizes.iter().fold((0.0, 0.0), |all, of| (all.0 + of.0, all.1 + of.1));
         let even = key_floor * largest.0 * all.1 / keys.len() as f64;
         let own = |keys: &[usize]| {
-            let floor = |key: usize| (min_kept.max(least) / sizes[key].0).max(even / sizes[key].1).min(1.0);
+            // The same bytes are a large part of a cheap key, which then outweighs the others in
+            // the means of functions that they share. An equal share of it misses nothing odd.
+            let even = |key: usize| (even / sizes[key].1).min(largest.0);
+            let floor = |key: usize| (min_kept.max(least) / sizes[key].0).max(even(key)).min(1.0);
             let floor = |&key: &usize| (key, floor(key));
             let wanted = (extras, target.objective.needs_call_trees());
             OwnKeys::new(workload, &keys.iter().map(floor).collect::<Vec<_>>(), wanted)

@@ -212,6 +212,8 @@ pub(crate) struct Archive<P = Point> {
     pub(crate) by_objective: Front<P>,
     /// Points for which no smaller one finds more call trees.
     pub(crate) by_call_trees: Front<P>,
+    /// Points for which none of a smaller value has a smaller error of counts, ascending by value.
+    by_counts: Vec<Evaluated<P>>,
 }
 
 impl<P> Default for Archive<P> {
@@ -222,6 +224,7 @@ impl<P> Default for Archive<P> {
             convergence: Vec::new(),
             by_objective: Front::default(),
             by_call_trees: Front::default(),
+            by_counts: Vec::new(),
         }
     }
 }
@@ -235,6 +238,25 @@ impl<P: Clone> Archive<P> {
         }
         self.by_objective.add(&evaluated, evaluated.objective);
         self.by_call_trees.add(&evaluated, -evaluated.expected.call_trees);
+        self.add_by_counts(&evaluated);
+    }
+
+    fn add_by_counts(&mut self, evaluated: &Evaluated<P>) {
+        let Some(error) = evaluated.expected.count_error else { return };
+        let is_better = |other: &Evaluated<P>| other.expected.count_error.is_some_and(|other| other <= error);
+        let place = self.by_counts.partition_point(|other| other.value <= evaluated.value);
+        if evaluated.value.is_nan()
+            || place.checked_sub(1).is_some_and(|before| is_better(&self.by_counts[before]))
+        {
+            return;
+        }
+        let worse = self.by_counts[place..].iter().take_while(|other| !is_better(other)).count();
+        self.by_counts.splice(place..place + worse, [evaluated.clone()]);
+    }
+
+    /// The point with the smallest error of counts among those with at most this value.
+    pub(crate) fn of_best_counts(&self, value_max: f64) -> Option<&Evaluated<P>> {
+        self.by_counts.iter().take_while(|point| point.value <= value_max).last()
     }
 
     /// Adds the fronts of another search.
@@ -313,6 +335,26 @@ mod tests {
         }
         let points: Vec<_> = front.points().map(|p| (p.expected.tfcr, p.value)).collect();
         assert_eq!(points, [(2.0, 9.0), (3.0, 6.0), (3.5, 4.0)]);
+    }
+
+    #[test]
+    fn the_most_exact_counts_of_a_value_are_found() {
+        let mut archive = Archive::default();
+        for (value, error) in [(5.0, 0.5), (4.0, 0.9), (6.0, 0.6), (5.5, 0.2), (4.0, 0.7), (7.0, 0.1)] {
+            let mut evaluated = point(0.1, value);
+            evaluated.expected.count_error = Some(error);
+            archive.add(evaluated);
+        }
+        let found =
+            |most: f64| archive.of_best_counts(most).map(|found| (found.value, found.expected.count_error));
+        assert_eq!(found(3.9), None);
+        assert_eq!(found(4.2), Some((4.0, Some(0.7))));
+        assert_eq!(found(5.4), Some((5.0, Some(0.5))));
+        assert_eq!(found(6.5), Some((5.5, Some(0.2))));
+        assert_eq!(found(9.0), Some((7.0, Some(0.1))));
+        // A point without counts changes nothing.
+        archive.add(point(0.1, 1.0));
+        assert_eq!(archive.of_best_counts(3.9), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use astracer_samplers::{Bump, Config, ConfigError, Count, Nanos, Probability, TokenBucket};
 use serde::Serialize;
 
+use crate::half_life::{Clock, HalfLife};
 use crate::random::Random;
 
 /// The sampler to tune.
@@ -60,8 +61,9 @@ pub enum Parameters {
         lambda: f64,
         /// The minimum probability.
         min: f64,
-        /// The half-life of a call's count, in calls of all keys.
-        half_life_calls: f64,
+        /// The half-life of a call's count.
+        #[serde(flatten)]
+        half_life: HalfLife,
         /// The steepness of the probability's fall around lambda.
         exponent: f64,
     },
@@ -85,6 +87,14 @@ impl Parameters {
         }
     }
 
+    /// The clock of its half-life; calls for samplers without one.
+    pub(crate) fn clock(&self) -> Clock {
+        match self {
+            Self::Decaying { half_life, .. } => half_life.clock(),
+            _ => Clock::Calls,
+        }
+    }
+
     /// These parameters as bump. A constant becomes a minimum probability without a count. Fails
     /// for the parameters of a bucket.
     pub(crate) fn bump(&self) -> Result<Bump, ConfigError> {
@@ -92,8 +102,8 @@ impl Parameters {
         let probability = |min: f64| Probability::new(min).unwrap_or(Probability::ONE);
         match *self {
             Self::Bump { lambda, min, window_s } => Bump::new(lambda, probability(min), nanos(window_s)),
-            Self::Decaying { lambda, min, half_life_calls, exponent } => {
-                let count = Count::Paced { half_life: half_life_calls.round() as u64 };
+            Self::Decaying { lambda, min, half_life, exponent } => {
+                let count = half_life.count();
                 let bump = Bump::new(lambda, probability(min), Bump::WINDOW_DEFAULT)?;
                 bump.with_count(count)?.with_exponent(exponent)
             }

@@ -31,8 +31,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use astracer_model::{Status, TraceId};
 use astracer_recording::recording::{Recording, SpanView, TraceView};
 use astracer_samplers::tail::{
-    Decided, Ended, Limits, Policy, PolicyCounts, Quantile, Rule, Severity, Slow, SlowFrom, Tail,
-    TailSampler, Trace, Value, View,
+    Decided, Ended, Limits, Policy, PolicyCounts, ProvisionalMode, Quantile, Rule, Severity, Slow, SlowFrom,
+    Tail, TailSampler, Trace, Value, View,
 };
 use astracer_samplers::{Nanos, Randomness};
 use serde::Serialize;
@@ -139,6 +139,11 @@ impl Outcomes {
             }));
         }
         self.tail.slow_from = learnt;
+    }
+
+    /// Sets which dropped traces are recorded. Recorded outcomes do not depend on it.
+    pub fn set_provisional(&mut self, mode: ProvisionalMode) {
+        self.tail.provisional = mode;
     }
 
     /// The policies.

@@ -1,6 +1,8 @@
 //! Finds a sampler's parameters for a recorded workload.
 
+mod bounding;
 mod check;
+mod clock;
 mod equal;
 mod file;
 mod key_trial;
@@ -19,7 +21,9 @@ use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, Probability, 
 use rayon::prelude::*;
 use serde::Serialize;
 
+pub use bounding::Bounds;
 pub use check::{check, validate};
+pub use clock::ClockTrial;
 pub use file::NoParameters;
 pub(crate) use key_trial::KeyTrial;
 pub use key_trial::TRIED_TRACES_MAX;
@@ -31,6 +35,7 @@ use crate::anneal::{Schedule, anneal};
 use crate::expect::Expected;
 use crate::family::Family;
 use crate::growth::Growth;
+use crate::half_life::Clock;
 use crate::held_out::{HeldOut, Replayed, equal_share};
 use crate::limits::{Limits, Scale};
 use crate::objective::Target;
@@ -73,6 +78,9 @@ const SEARCHED_MAX: usize = 500_000;
 /// A search of stretches is repeated on all traces if its result keeps more of these than the limit
 /// by this factor.
 const SIZE_TOLERANCE: f64 = 1.01;
+/// Values that differ by at most this factor are equal: the check knows the mean within 5 %, and
+/// equal results of other search seeds differ by as much.
+const TIED: f64 = 1.03;
 /// The search may take this share of the time allowed; the rest is for the check.
 const SEARCH_SHARE: f64 = 0.7;
 /// The warning for an exponent below 1.
@@ -129,6 +137,9 @@ pub struct Tuning {
     /// The trial that shows whether probabilities of single keys are better; `None` if it was not
     /// run.
     pub per_key_trial: Option<PerKeyTrial>,
+    /// The trial of the clock of half-lives; `None` if the result counts nothing or was not
+    /// compared.
+    pub clock: Option<ClockTrial>,
     /// The floor on the expected number of kept traces of each key with its own probability.
     pub min_kept: Option<f64>,
     /// The score of the parameters: means of [`replayed`](Self::replayed), or what the search
@@ -139,15 +150,19 @@ pub struct Tuning {
     pub replayed: Option<Replayed>,
     /// An equal share of the same size on the same draws.
     pub replayed_share: Option<Replayed>,
+    /// The number of traces that was tuned on.
+    pub traces: u64,
     /// The cap under which services will run.
     #[serde(serialize_with = "as_text")]
     pub cap: Cap,
+    /// Figures of the cap, if [`Tuning::bound`] has chosen it.
+    pub bounds: Option<Bounds>,
     /// The parameters under this cap, on the same draws.
     pub replayed_capped: Option<Replayed>,
     /// dist/entropy of the first of these replays, over recordings drawn from this one's blocks of
     /// time: the spread that is due to this particular recording.
     pub bootstrap: Option<Distribution>,
-    /// The same search on the first half of the time, judged on the later half: what to expect of
+    /// The same search on each half of the time, replayed on the other half: what to expect of
     /// traffic to come. `None` for small recordings.
     pub later: Option<Later>,
     /// The worst growth of the kept bytes if one key becomes far more frequent.
@@ -233,16 +248,17 @@ impl Tuning {
     }
 }
 
-/// Compares probabilities of single keys with common parameters. Both are tuned on every other
-/// block of time and replayed on the blocks between, and then the other way round.
+/// Compares probabilities of single keys with common parameters. Both are tuned on the first half
+/// of the time and replayed on the later half, and then the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PerKeyTrial {
-    /// Common parameters, tuned on the even blocks and on the odd ones.
+    /// Common parameters on the later half and on the first one.
     pub common: [Replayed; 2],
-    /// Probabilities of single keys, tuned on the even blocks and on the odd ones.
+    /// Probabilities of single keys on the later half and on the first one.
     pub per_key: [Replayed; 2],
-    /// The objective of both with common parameters, relative to an equal share of the same size.
+    /// The objective of both with common parameters, relative to an equal share of the same size;
+    /// dist/entropy as the geometric mean of that by weights and as counted.
     pub common_values: [f64; 2],
     /// The same with probabilities of single keys.
     pub per_key_values: [f64; 2],
@@ -405,6 +421,7 @@ impl<'a> Run<'a> {
     fn search_stretches(&self, workload: &Workload, most: usize, began: Instant) -> Tuning {
         let options = self.options;
         let mut tuning = self.tuning();
+        tuning.traces = workload.arrivals().len() as u64;
         tuning.warnings.extend(crowded(workload));
         let target = self.target(workload);
         let too_little = target.as_ref().and_then(|target| self.too_little(workload, target));
@@ -456,10 +473,20 @@ impl<'a> Run<'a> {
     fn find(&self, workload: &Workload, target: &Target, tuning: &mut Tuning) -> bool {
         let options = self.options;
         // The sums are dropped first: tables of single keys take as much memory.
-        let Some(common) = self.common(workload, target, options.starts, true) else { return false };
+        let Some(common) = self.common(workload, target, (options.starts, true), Clock::Calls) else {
+            return false;
+        };
         common.report(tuning);
+        let is_loop = per_key::loop_share(workload).is_some();
+        if is_loop {
+            self.choose_clock(workload, target, tuning);
+        }
         if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
             self.use_single_keys(workload, target, tuning);
+        }
+        // Constants do not count.
+        if !is_loop && tuning.per_root.is_empty() {
+            self.choose_clock(workload, target, tuning);
         }
         true
     }
@@ -479,11 +506,14 @@ impl<'a> Run<'a> {
             per_root: Vec::new(),
             bounded: Vec::new(),
             per_key_trial: None,
+            clock: None,
             min_kept: None,
             score: Expected::default(),
             replayed: None,
             replayed_share: None,
+            traces: 0,
             cap: options.cap,
+            bounds: None,
             replayed_capped: None,
             bootstrap: None,
             growth: None,
@@ -518,8 +548,14 @@ impl<'a> Run<'a> {
     }
 
     /// Searches for common parameters; `None` if stopped before the first score.
-    fn common(&self, workload: &Workload, target: &Target, starts: u32, report: bool) -> Option<Common> {
-        let family = self.family(workload, report)?;
+    fn common(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        (starts, report): (u32, bool),
+        clock: Clock,
+    ) -> Option<Common> {
+        let family = self.family(workload, report, clock)?;
         let (limits, scale) = (self.options.limits, Scale::new(workload));
         let is_loop = per_key::loop_share(workload).is_some();
         let stop = self.stop;
@@ -547,7 +583,10 @@ impl<'a> Run<'a> {
         let others = compared.iter().filter_map(|(method, archive)| Some((*method, archive.best?)));
         let found = best_of(&archives).map(|best| (ANNEALING, best)).into_iter().chain(others);
         let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {
-            Some((method, best)) => (method, best, None),
+            Some((method, best)) => {
+                let exact = self.tied(&problem, &best, archives.iter().flatten());
+                (method, exact.unwrap_or(best), None)
+            }
             None => {
                 let (nearest, reason) = problem.infeasible(&mut F::Scratch::default())?;
                 (ANNEALING, nearest, Some(reason))
@@ -570,6 +609,20 @@ impl<'a> Run<'a> {
             front: all.by_objective.points().map(|point| problem.front_point(point)).collect(),
             front_call_trees: all.by_call_trees.points().map(|point| problem.front_point(point)).collect(),
         })
+    }
+
+    /// The point with the smallest error of counts among those that are as good as the best one but
+    /// for what a check by replays can tell. For a loop the error is part of the value already.
+    fn tied<'r, F: Family>(
+        &self,
+        problem: &Problem<'_, F>,
+        best: &Evaluated,
+        archives: impl Iterator<Item = &'r Archive>,
+    ) -> Option<Evaluated> {
+        let error = |point: &Evaluated| point.expected.count_error.unwrap_or(f64::INFINITY);
+        let tied = archives.filter_map(|archive| archive.of_best_counts(TIED * best.value)).copied();
+        let exact = tied.min_by(|a, b| error(a).total_cmp(&error(b)))?;
+        (!problem.is_loop && error(&exact) < error(best)).then_some(exact)
     }
 
     /// Anneals common parameters. The result is `None` for each start that found no point within

@@ -5,7 +5,6 @@ mod scoreboard;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
 use astracer_report::numbers::{is_above, three};
-use astracer_samplers::parameters::{self, Parameters};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
@@ -26,13 +24,13 @@ use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::{ArgGroup, Args as ClapArgs};
 use serde::Serialize;
 
-use crate::bounded::read_within;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json_text::json_escaped;
 use crate::load::{self, Input};
 use crate::output::{self, measure};
 use crate::outputs::{Output, Outputs};
+use crate::parameters_file;
 use crate::progress::Progress;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs, is_own};
@@ -153,8 +151,6 @@ pub(crate) struct Evaluate {
     pub(crate) json: bool,
 }
 
-/// A larger parameters file is refused, as its parser would do.
-const PARAMETERS_MAX: u64 = parameters::BYTES_MAX as u64;
 /// Samplers that are always shown for comparison.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 /// Samplers that are shown if none is given.
@@ -425,17 +421,7 @@ struct File {
 fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     let (mut warnings, mut files_key) = (Vec::new(), None);
     let mut read = |path: &PathBuf| {
-        // Errors quote names from the file.
-        let failure = |error: String| {
-            Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
-        };
-        let text = fs::File::open(path).and_then(|file| read_within(file, PARAMETERS_MAX));
-        let text = text
-            .map_err(|error| failure(error.to_string()))?
-            .ok_or_else(|| failure(format!("the file is larger than the limit of {PARAMETERS_MAX} bytes")))?;
-        let text =
-            String::from_utf8(text).map_err(|_| failure("stream did not contain valid UTF-8".to_owned()))?;
-        let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
+        let parameters = parameters_file::read(path)?;
         // Options may repeat the key, but need not.
         let template = *parameters.key.template();
         let template = if args.source.has_own_template() { args.source.template() } else { template };
@@ -494,7 +480,12 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
             ));
         }
     }
-    let tail = args.tail.tail().or_else(|| first.map(|first| first.tail.clone()));
+    let learnt = files.iter().find(|file| !file.tail.slow_from.is_empty());
+    let of_options = args.tail.tail().map(|tail| match learnt {
+        Some(file) => tail::with_thresholds(tail, &file.tail),
+        None => tail,
+    });
+    let tail = of_options.or_else(|| first.map(|first| first.tail.clone()));
     let cap = args.cap.unwrap_or_default();
     let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
     let samplers = of_texts.chain(files.into_iter().map(|file| file.sampler)).collect();

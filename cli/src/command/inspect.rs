@@ -1,8 +1,10 @@
 //! `astracer inspect`: shows what a recording holds.
 
+mod fit;
 mod weights;
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use astracer_tuner::inspect::Column;
 use astracer_tuner::{Inspection, Stop};
@@ -21,6 +23,7 @@ Examples:
   astracer inspect run.tar.xz --sort p95    slowest functions first
   astracer inspect spans.json --json | jq .roots
   astracer inspect kept/ --weights          estimated and exact counts by key
+  astracer inspect today/ --parameters astracer.toml  does the file still fit?
   curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
 
 docs/metrics.md explains the columns.";
@@ -48,6 +51,11 @@ pub(crate) struct Inspect {
     #[arg(long)]
     pub(crate) weights: bool,
 
+    /// Say whether this parameters file fits the recording instead: which of its keys occur, and
+    /// how much it keeps.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "sort", "top"])]
+    pub(crate) parameters: Option<PathBuf>,
+
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -61,6 +69,9 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
+    if let Some(file) = &args.parameters {
+        return fit::run(&args.source, file, args.json, stop);
+    }
     if args.weights {
         return weights::run(&args.source, args.top.unwrap_or(0), args.json, stop);
     }

@@ -1,5 +1,6 @@
 //! `astracer tune`: finds sampling parameters for a recording.
 
+mod provisional;
 mod rounds;
 mod shared_limits;
 mod table;
@@ -19,7 +20,7 @@ use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
-use astracer_tuner::tail::{Outcomes, attributes};
+use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::tune::{
     KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, TRIED_TRACES_MAX, check, validate,
 };
@@ -78,8 +79,8 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
     pub(crate) risk: Option<f64>,
 
-    /// Give each key its own probability (bump only): auto (if that does better on traces it was
-    /// not tuned on), always or never.
+    /// Give each key its own probability (bump only): auto (if that does better on the half of the
+    /// time it was not tuned on), always or never.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
     pub(crate) per_key: PerKeyUse,
 
@@ -92,6 +93,11 @@ pub(crate) struct Tune {
     /// (spread evenly over each key's traces) or independent.
     #[arg(long, value_name = "RANDOM", default_value = "stratified", value_parser = random)]
     pub(crate) random: RandomSource,
+
+    /// Write an equal share of all traces unless the parameters are 10% better than one, on halves
+    /// of the time they were not tuned on. Without it, only if they are surely not.
+    #[arg(long)]
+    pub(crate) or_equal: bool,
 
     /// Do not try keys other than --key.
     #[arg(long)]
@@ -122,10 +128,15 @@ pub(crate) struct Tune {
     pub(crate) bytes_per_second: Option<u64>,
 
     /// Write this hard cap into the parameters file, and show what it costs on this recording:
-    /// rates per second of traces, key_traces (per key), bytes and key_bytes, for example
-    /// traces=100,burst=25,bytes=1e6.
+    /// rates per second of traces, key_traces (per key), new_traces (first calls of new keys),
+    /// bytes and key_bytes, for example traces=100,burst=25,bytes=1e6.
     #[arg(long, value_name = "CAP", value_parser = cap, help_heading = "Limits")]
     pub(crate) cap: Option<Cap>,
+
+    /// Write no cap. By default it is three times what is kept of the recording in the busiest
+    /// minute, and bounds the first calls of new names.
+    #[arg(long, conflicts_with = "cap", help_heading = "Limits")]
+    pub(crate) no_cap: bool,
 
     /// Try only these half-lives (or window lengths), such as 1s,5m, instead of searching for one
     /// (bump).
@@ -223,6 +234,8 @@ struct Report<'a> {
     /// The page, if one was written.
     #[serde(serialize_with = "lossy")]
     report: Option<&'a Path>,
+    /// Kept bytes as a multiple, if every third call had a name of its own.
+    unique_names: Option<f64>,
     #[serde(skip)]
     read: table::Read,
     /// The best baseline, if baselines were replayed for the page.
@@ -260,7 +273,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
-    let outcomes = match args.tail.tail() {
+    let mut outcomes = match args.tail.tail() {
         Some(tail) => {
             let outcomes = Outcomes::new(&recording, &tail, stop.within(left()));
             let mut outcomes = outcomes.ok_or_else(|| stopped(stop))?;
@@ -271,6 +284,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     };
     if args.size_min.is_none() {
         options.limits.size_min = options.limits.largest_share(&workload) / 10.0;
+    }
+    let is_open = args.tail.provisional.is_none();
+    if let Some(outcomes) = outcomes.as_mut().filter(|_| is_open) {
+        provisional::choose(outcomes, &workload, &options, stop.within(left()));
     }
     let shared_limits = outcomes.as_ref().map(|outcomes| SharedLimits::new(&workload, outcomes, &options));
     if let Some(shared_limits) = &shared_limits {
@@ -291,7 +308,16 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let policies = outcomes.as_ref().map(|outcomes| outcomes.tail().clone()).unwrap_or_default();
     let shared_limits = shared_limits.as_ref().map(|shared_limits| (shared_limits, &policies));
     let shown = |progress| show(&bar, "", progress);
-    let (mut tuning, tail) = rounds::search(shared_limits, &workload, &mut options, stop, (&left, &shown))?;
+    let (mut tuning, mut tail) =
+        rounds::search(shared_limits, &workload, &mut options, stop, (&left, &shown))?;
+    if let (Some(outcomes), Some(late)) = (outcomes.as_mut().filter(|_| is_open), &mut tail) {
+        let stop = stop.within(left());
+        late.other_provisional = provisional::other(outcomes, &workload, &tuning, &options, stop);
+    }
+    if args.cap.is_none() && !args.no_cap && tuning.feasible {
+        let late = tail.as_ref().and_then(|late| late.summary.as_ref()).map_or(0.0, late_bytes(&workload));
+        tuning.bound(&workload, late, stop.without_deadline());
+    }
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
@@ -374,6 +400,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
         read: table::Read::new(&workload),
+        unique_names: tuning.with_unique_names(&workload, table::UNIQUE),
         best_baseline,
     };
     // If a signal arrived before, the result so far is printed and the failure follows below.
@@ -395,6 +422,16 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         (None, None) => Ok(()),
     };
     Failure::after(printed, late)
+}
+
+/// The OTLP bytes per second that late policies keep.
+fn late_bytes(workload: &Workload) -> impl Fn(&TailSummary) -> f64 {
+    let arrivals = workload.arrivals();
+    let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
+    move |summary| {
+        let kept = summary.policies.iter().map(|policy| policy.kept_otlp_bytes.mean).sum::<f64>();
+        kept / seconds
+    }
 }
 
 /// The time for trying other keys: at most half of the time left, because their results are only
@@ -488,6 +525,7 @@ fn options(args: &Tune) -> Options {
         risk: args.risk,
         per_key: args.per_key,
         min_kept: args.min_kept,
+        or_equal: args.or_equal,
         split: args.split,
         ..Options::default()
     }
@@ -561,7 +599,7 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
     let key = args.key.clone().with_template(args.source.template());
     let mut file =
         tuning.file(&input.paths().join(" "), &key).map_err(|error| Failure::Job(error.to_string()))?;
-    if let Some(Late { tail, summary }) = late {
+    if let Some(Late { tail, summary, .. }) = late {
         file.tail = tail.clone();
         file.comments.extend(summary.as_ref().map(|summary| {
             format!(

@@ -85,6 +85,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (INSPECT, "--fold", REFUSED),
     (INSPECT, "--sort", REFUSED),
     (INSPECT, "--top", FROM_0),
+    (INSPECT, "--parameters", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
     (&["evaluate", "--seeds", "1"], "", RECORDING),
     (EVALUATE, "--format", REFUSED),
     (EVALUATE, "--expanded-max", REFUSED),
@@ -263,6 +264,8 @@ const FLAGS: &[&str] = &[
     "--dot",
     "--help",
     "--one-key",
+    "--no-cap",
+    "--or-equal",
     "--verbose",
     "--shift-to-now",
     "--zstd",
@@ -557,7 +560,7 @@ fn failing(traces: u64, apart_ms: u64) -> String {
 }
 
 /// Traces of one span each, `apart_ms` apart. `of` gives the name and whether the span failed.
-fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> String {
+pub(crate) fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> String {
     let line = |n: u64| {
         let (name, has_failed) = of(n);
         let (start, status) = (n * apart_ms * 1_000_000, if has_failed { "{\"code\":2}" } else { "{}" });

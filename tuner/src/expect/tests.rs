@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::*;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
+use crate::half_life::{Clock, HalfLife};
 use crate::held_out::Replayed;
 use crate::latency::LatencyTally;
 use crate::paths::PathTally;
@@ -344,7 +345,7 @@ fn replays_agree() {
         ("hdfs_client_ops", recorded("hdfs_client_ops"), few, Counting::Decaying),
     ];
     for (name, workload, points, counting) in workloads {
-        let paced = Draw::recorded(0).paced_arrivals(&workload, Stop::never()).expect("not stopped");
+        let paced = Draw::recorded(0).timed(Clock::Calls, &workload, Stop::never()).expect("not stopped");
         let paced = workload.arranged(&paced, Stop::never()).expect("not stopped");
         let last_s = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
         for &(lambda, minimum, length_s) in points {
@@ -356,7 +357,12 @@ fn replays_agree() {
                     expectation(&workload, counting, length_s),
                 ),
                 Counting::Decaying => (
-                    Parameters::Decaying { lambda, min: minimum, half_life_calls, exponent: 2.0 },
+                    Parameters::Decaying {
+                        lambda,
+                        min: minimum,
+                        half_life: HalfLife::Calls(half_life_calls),
+                        exponent: 2.0,
+                    },
                     expectation(&paced, counting, half_life_calls / 1e3),
                 ),
             };

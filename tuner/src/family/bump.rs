@@ -5,14 +5,18 @@ use std::num::NonZeroU64;
 use rayon::prelude::*;
 
 use super::{Family, most_calls};
-use crate::draw::{CALL_NS, Draw};
+use crate::draw::Draw;
 use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
+use crate::half_life::CALL_NS;
+use crate::half_life::{Clock, HalfLife};
 use crate::space::{Axis, DIMENSIONS_MAX, Parameters, Point};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// The shortest and the longest half-life with a table, in calls of all keys.
 const HALF_LIVES: (f64, f64) = (20.0, 50_000.0);
+/// The shortest and the longest half-life in seconds, ns.
+const HALF_LIVES_NS: (f64, f64) = (1e7, 6e10);
 /// The shortest window with a table, ns.
 const LENGTH_MIN_NS: f64 = 1e8;
 /// The longest window with a table, ns.
@@ -54,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) call_trees: bool,
     /// Whether the random numbers of a key's traces are spread evenly.
     pub(crate) stratified: bool,
+    /// The clock of half-lives.
+    pub(crate) clock: Clock,
 }
 
 /// The search space of bump, with windows as in the paper or with decaying counts.
@@ -62,7 +68,8 @@ pub(crate) struct BumpFamily {
     /// One expectation for each draw.
     expectations: Vec<Expectation>,
     counting: Counting,
-    /// Windows, or half-lives of the pace's time ([`CALL_NS`]).
+    /// Windows, or half-lives by the clock.
+    clock: Clock,
     lengths_ns: Vec<NonZeroU64>,
     lambda: Axis,
     min: Axis,
@@ -110,7 +117,12 @@ impl BumpFamily {
                 Counting::Tumbling => {
                     windows_of(workload.arrivals().last().map_or(0, |arrival| arrival.at_ns))
                 }
-                Counting::Decaying => half_lives_of(workload.arrivals().len()),
+                Counting::Decaying => match settings.clock {
+                    Clock::Calls => half_lives_of(workload.arrivals().len()),
+                    Clock::Seconds => {
+                        half_lives_s_of(workload.arrivals().last().map_or(0, |arrival| arrival.at_ns))
+                    }
+                },
             },
         };
         let design = |draw: &Draw, lengths_ns: &[NonZeroU64]| Design {
@@ -127,7 +139,7 @@ impl BumpFamily {
                     return Expectation::new(workload, &design, stop);
                 }
                 Counting::Tumbling => draw.arrivals(workload, stop)?,
-                Counting::Decaying => draw.paced_arrivals(workload, stop)?,
+                Counting::Decaying => draw.timed(settings.clock, workload, stop)?,
             };
             Expectation::new(&workload.arranged(&order, stop)?, &design, stop)
         };
@@ -154,6 +166,7 @@ impl BumpFamily {
         Some(Self {
             expectations,
             counting,
+            clock: settings.clock,
             lengths_ns,
             exponent: match counting {
                 Counting::Tumbling => Axis::new(EXPONENT, EXPONENT),
@@ -193,8 +206,8 @@ impl Family for BumpFamily {
             Counting::Tumbling => Parameters::Bump { lambda, min, window_s: length_ns / 1e9 },
             Counting::Decaying => {
                 let exponent = self.exponent.at(point[EXPONENT_PLACE]);
-                let half_life_calls = (length_ns / CALL_NS).round().max(1.0);
-                Parameters::Decaying { lambda, min, half_life_calls, exponent }
+                let half_life = HalfLife::of_ns(self.clock, length_ns);
+                Parameters::Decaying { lambda, min, half_life, exponent }
             }
         }
     }
@@ -278,6 +291,16 @@ fn windows_of(recording_ns: u64) -> Vec<NonZeroU64> {
     lengths.filter_map(|ns| NonZeroU64::new(ns as u64)).collect()
 }
 
+/// Half-lives in seconds on a geometric scale, up to half of the recording.
+fn half_lives_s_of(length_ns: u64) -> Vec<NonZeroU64> {
+    let (least, most) = HALF_LIVES_NS;
+    let most = (length_ns as f64 / 2.0).clamp(least, most);
+    let steps = ((most / least).log2() * DECAYING_PER_DOUBLING) as i32;
+    let lengths = (0..=steps).map(|step| least * (f64::from(step) / DECAYING_PER_DOUBLING).exp2());
+    // Whole milliseconds, as they are written.
+    lengths.filter_map(|ns| NonZeroU64::new((ns / 1e6).round() as u64 * 1_000_000)).collect()
+}
+
 /// Half-lives on a geometric scale, in whole calls, up to the number of traces.
 fn half_lives_of(traces: usize) -> Vec<NonZeroU64> {
     let longest = (traces as f64).clamp(HALF_LIVES.0, HALF_LIVES.1);
@@ -298,8 +321,13 @@ mod tests {
         let (workload, stop) = (synthetic(600, 1), Stop::never());
         let draws = Draw::seen(6, 1, astracer_samplers::RandomSource::Stratified);
         let window = NonZeroU64::new(20_000_000_000).into_iter().collect::<Vec<_>>();
-        let settings =
-            Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
+        let settings = Settings {
+            size_max: 0.1,
+            extras: Extras::default(),
+            call_trees: true,
+            stratified: true,
+            clock: Clock::Calls,
+        };
         let family = BumpFamily::new(&workload, Counting::Tumbling, &draws, Some(&window), settings, stop);
         let family = family.expect("not stopped");
         let point = [0.3; DIMENSIONS_MAX];
@@ -317,8 +345,13 @@ mod tests {
     fn corners_keep_the_least_and_the_most() {
         let stop = Stop::never();
         let draws = Draw::seen(2, 1, astracer_samplers::RandomSource::Stratified);
-        let settings =
-            Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
+        let settings = Settings {
+            size_max: 0.1,
+            extras: Extras::default(),
+            call_trees: true,
+            stratified: true,
+            clock: Clock::Calls,
+        };
         // Each name is called every 20 ms, or every 20 s, by which time most half-lives are over.
         for (names, traces) in [(20, 20_000), (2000, 6000)] {
             let workload = many_names(names, traces, 3);
@@ -345,8 +378,13 @@ mod tests {
     fn tables_of_given_lengths_are_within_their_bytes() {
         let (workload, stop) = (many_names(20, 20_000, 3), Stop::never());
         let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
-        let settings =
-            Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
+        let settings = Settings {
+            size_max: 0.1,
+            extras: Extras::default(),
+            call_trees: true,
+            stratified: true,
+            clock: Clock::Calls,
+        };
         let family = |bytes_max: usize, millis: &[u64]| {
             let lengths = millis.iter().filter_map(|millis| NonZeroU64::new(millis * 1_000_000));
             let lengths: Vec<NonZeroU64> = lengths.collect();

@@ -27,12 +27,18 @@ fn the_floor_is_the_most_that_costs_half() {
 }
 
 /// Scores from tables equal those of replays through the samplers themselves, whatever the levels:
-/// with and without jitter, with independent and stratified randomness, with and without a curve.
+/// with and without jitter, with independent and stratified randomness, with and without a curve,
+/// by either clock.
 #[test]
 fn tables_keep_what_a_replay_keeps() {
+    tables_keep_what_a_replay_keeps_by(HalfLife::Calls(20.0));
+    tables_keep_what_a_replay_keeps_by(HalfLife::Seconds(3.0));
+}
+
+fn tables_keep_what_a_replay_keeps_by(half_life: HalfLife) {
     let workload = synthetic(3000, 3);
     let stop = Stop::never();
-    let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_calls: 20.0, exponent: 1.3 };
+    let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life, exponent: 1.3 };
     let others = DecayingCurve::of(&common, 1.0).expect("decaying");
     let sizes = sizes(&workload);
     let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
@@ -94,7 +100,7 @@ fn tables_keep_what_a_replay_keeps() {
 }
 
 const COMMON: Parameters =
-    Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_calls: 40.0, exponent: 2.0 };
+    Parameters::Decaying { lambda: 1.0, min: 0.05, half_life: HalfLife::Calls(40.0), exponent: 2.0 };
 
 fn draws() -> Vec<Draw> {
     Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified)
@@ -102,9 +108,14 @@ fn draws() -> Vec<Draw> {
 
 /// Constant probabilities on eight draws, with this floor on the traces kept of each key.
 fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
+    with_floor(workload, target, min_kept, 0.0625)
+}
+
+/// The same with this part of the budget shared evenly among the keys.
+fn with_floor<'t>(workload: &Workload, target: &'t Target, min_kept: f64, part: f64) -> PerKey<'t> {
     let draws: Vec<_> =
         draws().into_iter().enumerate().map(|(number, draw)| (draw, LeftOut::in_turn(number))).collect();
-    let settings = (Some(min_kept), 0.0625, Extras::default());
+    let settings = (Some(min_kept), part, Extras::default());
     let problem = (Limits::default(), target);
     PerKey::new(workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("three keys")
 }
@@ -158,6 +169,13 @@ fn each_key_begins_at_its_floor() {
         assert!((kept / expected - 1.0).abs() < 1e-3, "{min_kept} {name}: {kept} {share}");
     }
     assert_eq!(of(3.0, "once").0, 1.0);
+    // With nine tenths of the budget shared evenly, that is more of "quiet" than the tenth that an
+    // equal share keeps, which then is its floor.
+    let quiet = sizes[names.iter().position(|key| *key == "quiet").expect("quiet")];
+    assert!(0.9 * 0.1 * all / 3.0 > 0.1 * quiet.1);
+    let keys = with_floor(&workload, &target, 0.0, 0.9).keys.keys;
+    let kept = keys.iter().find(|own| sizes[own.key] == quiet).expect("quiet").probabilities[0];
+    assert!((kept / 0.1 - 1.0).abs() < 1e-3, "{kept}");
 }
 
 /// The mean of two searches is closer to an equal share than either, is as large as the limits

@@ -137,7 +137,7 @@ fn checks(report: &Report<'_>) -> Markup {
             tr { th { "on" } th.left { "parameters" } th { "size" } th { "call trees" } th { "dist/entropy ± sd" } }
             @if let Some(trial) = &tuning.per_key_trial {
                 @for (common, per_key) in trial.common.iter().zip(&trial.per_key) {
-                    (row("the other half of the blocks of time", "common", common))
+                    (row("the other half of the time", "common", common))
                     (row("the same half", "one probability per key", per_key))
                 }
             }

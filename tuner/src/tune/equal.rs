@@ -57,7 +57,7 @@ impl Run<'_> {
     }
 
     /// Tries the result on time that it did not see, within what was searched. Uses an equal share
-    /// instead if it is not clearly better there, or if no parameters meet the limits.
+    /// instead if it is clearly no better there, or if no parameters meet the limits.
     pub(super) fn judge(
         &self,
         (workload, searched): (&Workload, &Workload),
@@ -71,13 +71,15 @@ impl Run<'_> {
             }
             return;
         }
-        tuning.later = self.try_later(searched, !tuning.per_root.is_empty());
-        if let Some(later) = tuning.later.as_ref().filter(|later| !later.is_worth_it()) {
-            let is_used = self.is_free();
-            tuning.warnings.extend(later.warning(is_used));
-            if is_used {
-                self.use_equal_share(workload, target, tuning);
-            }
+        if tuning.later.is_none() {
+            tuning.later = self.try_later(searched, !tuning.per_root.is_empty(), tuning.parameters.clock());
+        }
+        let Some(later) = &tuning.later else { return };
+        let is_asked = self.options.or_equal && !later.is_worth_it();
+        let is_replaced = is_asked || (self.is_free() && later.is_clearly_not());
+        tuning.warnings.extend(later.warning(is_replaced));
+        if is_replaced {
+            self.use_equal_share(workload, target, tuning);
         }
     }
 }

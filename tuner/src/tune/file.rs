@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 use astracer_report::numbers::fixed;
-use astracer_samplers::ConfigError;
 use astracer_samplers::parameters::Parameters;
+use astracer_samplers::{ConfigError, Probability};
 
 use super::Tuning;
 use crate::held_out::Replayed;
@@ -29,9 +29,15 @@ impl Tuning {
             key: key.clone(),
             random: self.random,
             cap: self.cap,
+            recorded_kept: self.kept_share(),
             comments: self.comments(workload),
             ..Parameters::new(config)
         })
+    }
+
+    /// The share of traces that the sampler keeps of the recording.
+    fn kept_share(&self) -> Option<Probability> {
+        Probability::new(self.score.traces / self.traces as f64).filter(|share| share.get() > 0.0)
     }
 
     fn comments(&self, workload: &str) -> Vec<String> {

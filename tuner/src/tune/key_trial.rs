@@ -10,6 +10,7 @@ use super::single_keys::{Effort, TRIAL_STARTS, is_better};
 use super::{PerKeyUse, Run};
 use crate::blocks;
 use crate::expect::Expected;
+use crate::half_life::Clock;
 use crate::held_out::{Replayed, equal_share};
 use crate::per_key;
 use crate::space::Tunable;
@@ -47,7 +48,7 @@ impl Run<'_> {
         };
         let (even, odd) = (half(0)?, half(1)?);
         let target = self.target(&even)?;
-        let common = self.common(&even, &target, TRIAL_STARTS, false)?;
+        let common = self.common(&even, &target, (TRIAL_STARTS, false), Clock::Calls)?;
         let has_single_keys = options.sampler == Tunable::Bump
             && options.per_key != PerKeyUse::Never
             && per_key::loop_share(&even).is_none();

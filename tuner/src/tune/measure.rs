@@ -6,9 +6,10 @@ use std::num::NonZeroU64;
 use astracer_samplers::RandomSource;
 
 use super::RootParameters;
-use crate::draw::{CALL_NS, Draw};
+use crate::draw::Draw;
 use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::family::BucketFamily;
+use crate::half_life::Clock;
 use crate::held_out::equal_share;
 use crate::space::Parameters;
 use crate::stop::Stop;
@@ -31,13 +32,14 @@ pub(super) fn measure(
 ) -> Option<Expected> {
     let size = workload.arrivals().len() + workload.functions().len() + workload.keys().len();
     let draws = Draw::seen((MEASURED_MAX / size.max(1)).clamp(2, DRAWS), 0, random);
+    let mut clock = Clock::Calls;
     let (counting, length_ns, curve, min) = match *common {
         Parameters::Bump { lambda, min, window_s } => {
             (Counting::Tumbling, window_s * 1e9, Curve::new(Counting::Tumbling, lambda, 2.0), min)
         }
-        Parameters::Decaying { lambda, min, half_life_calls, exponent } => {
-            let half_life_ns = half_life_calls * CALL_NS;
-            (Counting::Decaying, half_life_ns, Curve::new(Counting::Decaying, lambda, exponent), min)
+        Parameters::Decaying { lambda, min, half_life, exponent } => {
+            clock = half_life.clock();
+            (Counting::Decaying, half_life.ns(), Curve::new(Counting::Decaying, lambda, exponent), min)
         }
         Parameters::Bucket { .. } => {
             let family = BucketFamily::new(workload, &draws, Extras::ALL, stop)?;
@@ -50,8 +52,8 @@ pub(super) fn measure(
         .filter_map(|root| match root.parameters {
             Parameters::Constant { probability } => Some((root.key.as_str(), (None, probability))),
             // Only the common half-life is possible, because a table has one for all keys.
-            Parameters::Decaying { lambda, min, half_life_calls, exponent }
-                if half_life_calls * CALL_NS == length_ns =>
+            Parameters::Decaying { lambda, min, half_life, exponent }
+                if half_life.clock() == clock && half_life.ns() == length_ns =>
             {
                 Some((root.key.as_str(), (Some(Curve::new(counting, lambda, exponent)), min)))
             }
@@ -77,7 +79,7 @@ pub(super) fn measure(
         };
         let order = match counting {
             Counting::Tumbling => draw.arrivals(workload, stop)?,
-            Counting::Decaying => draw.paced_arrivals(workload, stop)?,
+            Counting::Decaying => draw.timed(clock, workload, stop)?,
         };
         let expectation = Expectation::new(&workload.arranged(&order, stop)?, &design, stop)?;
         expectation.expected(0, law, &mut scratch, stop)

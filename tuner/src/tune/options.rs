@@ -63,6 +63,9 @@ pub struct Options {
     /// probability, in bytes, so that an odd trace of a frequent and cheap key is not missed for
     /// the sake of the objective.
     pub key_floor: f64,
+    /// Whether an equal share is used wherever the result is not 10 % better by the mean over
+    /// halves that it was not tuned on. Otherwise only if the whole interval is above that.
+    pub or_equal: bool,
     /// If set, tunes on this first share of the time and checks the result on the rest.
     pub split: Option<f64>,
 }
@@ -72,7 +75,7 @@ pub struct Options {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PerKeyUse {
-    /// If they are better on blocks of time that they were not tuned on, and no key is a loop.
+    /// If they are better on halves of the time that they were not tuned on, and no key is a loop.
     #[default]
     Auto,
     /// If there are any within the limits.
@@ -103,6 +106,7 @@ impl Default for Options {
             per_key_iterations: 5000,
             min_kept: None,
             key_floor: KEY_FLOOR,
+            or_equal: false,
             split: None,
         }
     }

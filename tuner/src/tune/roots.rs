@@ -7,6 +7,7 @@ use super::{RootParameters, config};
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::growth::Growth;
+use crate::half_life::HalfLife;
 use crate::per_key;
 use crate::replay::Decided;
 use crate::space::Parameters;
@@ -51,8 +52,8 @@ pub(super) fn with_needed_minima(
     let Parameters::Decaying { min: least, .. } = *common else { return Some(roots) };
     let lowered = |root: &RootParameters| {
         let parameters = match root.parameters {
-            Parameters::Decaying { lambda, min, half_life_calls, exponent } => {
-                Parameters::Decaying { lambda, min: min.min(least), half_life_calls, exponent }
+            Parameters::Decaying { lambda, min, half_life, exponent } => {
+                Parameters::Decaying { lambda, min: min.min(least), half_life, exponent }
             }
             other => other,
         };
@@ -97,7 +98,9 @@ pub(super) fn bounded(
     kept: f64,
 ) -> Vec<RootParameters> {
     let is_too_much = |config| Growth::is_too_much(workload, &config, kept);
-    if !matches!(common, Parameters::Decaying { .. }) || !config(common, roots).is_ok_and(is_too_much) {
+    // A share bounds no count in seconds, which has a bound per second of its own.
+    let is_paced = matches!(common, Parameters::Decaying { half_life: HalfLife::Calls(_), .. });
+    if !is_paced || !config(common, roots).is_ok_and(is_too_much) {
         return Vec::new();
     }
     let named: HashSet<&str> = roots.iter().map(|root| root.key.as_str()).collect();
@@ -120,8 +123,12 @@ mod tests {
     use crate::testing::{kept_by_chance, recorded};
     use crate::traffic::grown;
 
-    const COMMON: Parameters =
-        Parameters::Decaying { lambda: 98.82, min: 0.0047, half_life_calls: 320.0, exponent: 2.989 };
+    const COMMON: Parameters = Parameters::Decaying {
+        lambda: 98.82,
+        min: 0.0047,
+        half_life: HalfLife::Calls(320.0),
+        exponent: 2.989,
+    };
 
     /// By how much kept bytes grow, divided by the growth of all bytes: the worst key of those with
     /// 50 to 200 calls, 200 times as frequent, spread and in bursts.
@@ -158,7 +165,12 @@ mod tests {
         println!("{differ} changed, {with} with shares, {without} without");
         assert!(differ <= 0.001 && with <= 2.0 && without > 2.0, "{differ} {with} {without}");
         // A gentle curve needs no names.
-        let gentle = Parameters::Decaying { lambda: 1.0, min: 0.1, half_life_calls: 320.0, exponent: 2.989 };
+        let gentle = Parameters::Decaying {
+            lambda: 1.0,
+            min: 0.1,
+            half_life: HalfLife::Calls(320.0),
+            exponent: 2.989,
+        };
         assert_eq!(super::bounded(&workload, &gentle, &[], 0.1), []);
     }
 
@@ -168,8 +180,12 @@ mod tests {
         let workload = recorded("dfsioe_write");
         let with_least = |root: &RootParameters| {
             let min = if root.share > 0.5 { 0.0216 } else { 1.0 };
-            let parameters =
-                Parameters::Decaying { lambda: 98.82, min, half_life_calls: 320.0, exponent: 2.989 };
+            let parameters = Parameters::Decaying {
+                lambda: 98.82,
+                min,
+                half_life: HalfLife::Calls(320.0),
+                exponent: 2.989,
+            };
             RootParameters { parameters, ..root.clone() }
         };
         let roots: Vec<_> = bounded(&workload, &COMMON, &[], 0.1).iter().map(with_least).collect();

@@ -4,13 +4,11 @@ use astracer_samplers::Config;
 
 use super::check::trial_replays;
 use super::roots::{named, with_needed_minima};
-use super::{
-    PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, TRIED_TRACES_MAX, Tuning,
-    affordable, config, stream,
-};
+use super::{PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, Tuning, affordable, config, stream};
 use crate::anneal::Schedule;
-use crate::blocks::{self, LeftOut};
+use crate::blocks::LeftOut;
 use crate::draw::Draw;
+use crate::half_life::Clock;
 use crate::held_out::Replayed;
 use crate::objective::Target;
 use crate::per_key::{self, Combined, PerKey};
@@ -151,10 +149,12 @@ impl Run<'_> {
             }
             // Half of the time says little about a loop: its first calls are in one half only.
             if decides && loop_share.is_none() {
-                tuning.per_key_trial = self.try_single_keys(train, target);
-                if tuning.per_key_trial.is_none() {
-                    let half = ("in the half of the recording used for the trial, ", 0.5);
-                    tuning.warnings.extend(self.nothing_found(train, half));
+                match self.try_single_keys(train, target) {
+                    Some((trial, later)) => (tuning.per_key_trial, tuning.later) = (Some(trial), later),
+                    None => {
+                        let half = ("in the half of the recording used for the trial, ", 0.5);
+                        tuning.warnings.extend(self.nothing_found(train, half));
+                    }
                 }
                 if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
                     return;
@@ -163,6 +163,8 @@ impl Run<'_> {
         }
         let effort = if loop_share.is_some() { Effort::LOOP } else { Effort::FULL };
         let Some(found) = self.single_keys(train, &tuning.parameters, target, effort) else {
+            // The halves were judged with probabilities of single keys.
+            tuning.later = None;
             tuning.warnings.extend(self.nothing_found(train, ("", 1.0)));
             return;
         };
@@ -202,7 +204,7 @@ impl Run<'_> {
         other: &Workload,
         target: &Target,
     ) -> Option<Config> {
-        let common = self.common(other, target, STARTS_COMPARED, false)?;
+        let common = self.common(other, target, (STARTS_COMPARED, false), Clock::Calls)?;
         let single =
             has_single_keys.then(|| self.single_keys(other, &common.parameters, target, Effort::FULL));
         let roots: Vec<_> = single.flatten().iter().flat_map(|found| named(other, found)).collect();
@@ -233,37 +235,6 @@ impl Run<'_> {
         })
     }
 
-    /// Tunes both on every other block and replays them on the blocks between, and then the other
-    /// way round.
-    fn try_single_keys(&self, train: &Workload, target: &Target) -> Option<PerKeyTrial> {
-        let train = &*train.thinned(TRIED_TRACES_MAX, self.stop)?;
-        let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder, self.stop);
-        let (even, odd) = (half(0)?, half(1)?);
-        let there = self.try_single_keys_on(&even, &odd, target)?;
-        let back = self.try_single_keys_on(&odd, &even, target)?;
-        let better = is_better(&[(there.common.1, there.per_key.1), (back.common.1, back.per_key.1)]);
-        let replayed = |one: fn(&Trial) -> Replayed| [one(&there), one(&back)];
-        Some(PerKeyTrial {
-            common: replayed(|trial| trial.common.0),
-            per_key: replayed(|trial| trial.per_key.0),
-            common_values: [there.common.1, back.common.1],
-            per_key_values: [there.per_key.1, back.per_key.1],
-            better,
-        })
-    }
-
-    /// Tunes common parameters and probabilities of single keys on one part, and replays both on
-    /// the other.
-    fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
-        let of_first = self.target(first)?;
-        let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
-        let found = self.single_keys(first, &common.parameters, &of_first, Effort::TRIAL)?;
-        let roots: Vec<_> = named(first, &found).collect();
-        let draws = self.trial_draws(rest);
-        let trial = |roots| self.trial((rest, target), (&common.parameters, roots), &draws);
-        Some(Trial { common: trial(&[])?, per_key: trial(&roots)? })
-    }
-
     pub(super) fn trial_draws(&self, workload: &Workload) -> Vec<Draw> {
         let replays = trial_replays(workload, TRIAL_REPLAYS as u64) as usize;
         self.watch.begin(Stage::Replaying, 2 * replays as u64);
@@ -284,12 +255,6 @@ impl Run<'_> {
         let value = replayed.beside_share(workload, target, self.options.random, self.stop)?;
         Some((replayed, value))
     }
-}
-
-/// Replays with common parameters and with probabilities of single keys, each with its value.
-struct Trial {
-    common: (Replayed, f64),
-    per_key: (Replayed, f64),
 }
 
 /// Whether probabilities of single keys are better, or worse by at most a tenth, in the geometric

@@ -7,9 +7,11 @@ use std::time::Duration;
 use astracer_samplers::RandomSource;
 
 use super::Run;
-use crate::draw::{CALL_NS, Draw};
+use crate::draw::Draw;
 use crate::expect::Counting;
 use crate::family::{BucketFamily, BumpFamily, Settings};
+use crate::half_life::CALL_NS;
+use crate::half_life::Clock;
 use crate::space::Tunable;
 use crate::workload::Workload;
 
@@ -23,7 +25,12 @@ pub(super) enum SummedFamily<'w> {
 impl Run<'_> {
     /// Builds the sums of a workload for a search of common parameters; `None` if asked to stop.
     /// Without `report`, call trees are scored only if the objective needs them.
-    pub(super) fn family<'w>(&self, workload: &'w Workload, report: bool) -> Option<SummedFamily<'w>> {
+    pub(super) fn family<'w>(
+        &self,
+        workload: &'w Workload,
+        report: bool,
+        clock: Clock,
+    ) -> Option<SummedFamily<'w>> {
         let options = self.options;
         let extras = options.objective.extras();
         let draws = Draw::seen(options.draws, options.seed, options.random);
@@ -54,6 +61,7 @@ impl Run<'_> {
             extras,
             call_trees: report || options.objective.needs_call_trees(),
             stratified,
+            clock,
         };
         BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
             .map(SummedFamily::Bump)

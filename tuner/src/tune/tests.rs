@@ -160,7 +160,7 @@ fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
         let at = |time: Option<Duration>| Run::new(&options, Stop::never().within(time), &|_| {});
         let run = at(None);
         let (target, mut tuning) = (run.target(&workload).expect("not stopped"), run.tuning());
-        run.common(&workload, &target, 2, false).expect("not stopped").report(&mut tuning);
+        run.common(&workload, &target, (2, false), Clock::Calls).expect("not stopped").report(&mut tuning);
         assert!(tuning.feasible);
         at(Some(Duration::ZERO)).use_single_keys(&workload, &target, &mut tuning);
         assert!(tuning.per_root.is_empty());
@@ -219,16 +219,22 @@ fn too_little_gives_an_equal_share() {
     }
 }
 
-/// The file is of an equal share exactly where the result is not worth it on the later half.
+/// The file is of an equal share exactly where the whole interval is above 0.9 or, if that is asked
+/// for, the ratio itself. Common parameters gain nothing here that is clear.
 #[test]
-fn nothing_gained_on_the_later_half_gives_an_equal_share() {
+fn an_equal_share_is_used_where_the_interval_or_the_option_says_so() {
     let workload = synthetic(4000, 2);
-    let options = Options { per_key: PerKeyUse::Auto, replays: 24, compare: false, ..quick(Tunable::Bump) };
-    let tuning = run(&workload, &options);
-    let later = tuning.later.as_ref().expect("enough traces");
-    assert_eq!(later.is_worth_it(), tuning.sampler_name() == "bump", "{later:?}");
-    let [low, high] = later.interval;
-    assert!(low <= later.ratio && later.ratio <= high);
+    let auto = Options { per_key: PerKeyUse::Auto, replays: 24, compare: false, ..quick(Tunable::Bump) };
+    for or_equal in [false, true] {
+        let tuning = run(&workload, &Options { or_equal, ..auto.clone() });
+        let later = tuning.later.as_ref().expect("enough traces");
+        let ([low, high], ratio) = (later.interval, later.ratio);
+        assert!(low <= ratio && ratio <= high && later.there.len() == 2, "{later:?}");
+        let is_equal = if or_equal { ratio > 0.9 } else { low > 0.9 };
+        assert_eq!(tuning.sampler_name(), if is_equal { "ratio" } else { "bump" }, "{later:?}");
+        let asks = |text: &String| text.contains("--or-equal");
+        assert_eq!(tuning.warnings.iter().any(asks), !is_equal && ratio > 0.9, "{:?}", tuning.warnings);
+    }
 }
 
 #[test]

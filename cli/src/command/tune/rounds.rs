@@ -9,6 +9,7 @@ use astracer_tuner::tune::{self, Options, Progress};
 use astracer_tuner::{Limits, Stop, Tuning, Workload};
 use serde::Serialize;
 
+use super::provisional::Other;
 use super::shared_limits::{After, SharedLimits};
 use crate::failure::Failure;
 
@@ -20,6 +21,10 @@ pub(super) struct Late {
     /// `None` if there was no time to replay them.
     #[serde(flatten)]
     pub(super) summary: Option<TailSummary>,
+    /// The other choice of dropped traces to record; `None` if `--provisional` chose, or if there
+    /// was no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) other_provisional: Option<Other>,
 }
 
 /// The warning if there was no time to replay the policies.
@@ -55,7 +60,7 @@ pub(super) fn search(
             }
             return Ok((tuning, None));
         };
-        let late = |summary| Late { tail: tail.clone(), summary };
+        let late = |summary| Late { tail: tail.clone(), summary, other_provisional: None };
         match shared_limits.after(&tuning, stop.within(left())) {
             Ok(After { again: Some(limits), summary, over }) if first.is_none() && !tuning.interrupted => {
                 tuning.warnings.extend(over);

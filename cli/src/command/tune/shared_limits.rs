@@ -23,6 +23,12 @@ pub(super) struct SharedLimits<'a> {
     draws: Vec<Draw>,
 }
 
+/// The largest equal share of everything within limits.
+pub(super) fn share_within(limits: &Limits, workload: &Workload) -> Config {
+    let share = Probability::new(limits.largest_share(workload).min(1.0));
+    share.and_then(|share| Ratio::new(share).ok()).map_or(Config::Never, Config::from)
+}
+
 /// The policies, replayed with the chosen sampler.
 pub(super) struct After {
     pub(super) summary: TailSummary,
@@ -42,9 +48,7 @@ impl<'a> SharedLimits<'a> {
     /// The limits for the sampler alone, estimated from what the policies keep beside an equal
     /// share within the limits.
     pub(super) fn first(&self, stop: Stop<'_>) -> Result<Limits, Failure> {
-        let share = self.limits.largest_share(self.workload).min(1.0);
-        let share = Probability::new(share).and_then(|share| Ratio::new(share).ok());
-        let share = share.map_or(Config::Never, Config::from);
+        let share = share_within(&self.limits, self.workload);
         let kept = self.behind(&share.into(), stop)?;
         self.less(&kept).ok_or_else(|| {
             Failure::Job(format!(

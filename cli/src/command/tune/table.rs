@@ -7,9 +7,9 @@ use astracer_tuner::expect::Expected;
 use astracer_tuner::growth::Growth;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
-use astracer_tuner::{Candidate, Objective, Parameters, Tuning, Workload};
+use astracer_tuner::{Candidate, Clock, Objective, Parameters, Tuning, Workload};
 
-use super::Report;
+use super::{Report, provisional};
 use crate::output::{self, measure};
 use crate::tail;
 
@@ -17,6 +17,8 @@ use crate::tail;
 const LINES_MAX: usize = 20;
 /// Checks on other traces that have a line of their own.
 const CHECKS_SHOWN: usize = 3;
+/// The share of calls with names of their own, of which the worst case is printed: every third.
+pub(super) const UNIQUE: f64 = 1.0 / 3.0;
 /// Columns for the name of a recording that was checked.
 const CHECK_NAME: usize = 28;
 /// Keys with their own probability that `--verbose` names; `--json` and the parameters file have
@@ -51,7 +53,7 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
     let warnings = |warnings: Vec<String>| warnings.into_iter().map(|warning| warning_line(&warning));
     if verbose {
         let all = report.tuning.warnings.iter().cloned().chain(report.input.warnings()).collect();
-        let sentences = results(report).into_iter().chain(warnings(all));
+        let sentences = results(report).into_iter().chain(asides(report)).chain(warnings(all));
         let text = start + &sentences.collect::<String>() + "\n" + &details(report);
         return output::prose(&text) + &output::prose(&end);
     }
@@ -79,18 +81,25 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
     }
     if left > 0 {
         let _ = writeln!(text, "{}: see --verbose", output::plural(left as u64, "more note"));
-    } else if let Some(growth) = report.tuning.growth.as_ref().map(growth)
-        && lines(&text) + lines(&output::prose(&growth)) + lines(&end) <= LINES_MAX
-    {
-        text.push_str(&output::prose(&growth));
+        return text + &end;
+    }
+    let growth = report.tuning.growth.as_ref().map(|of| growth(of, report.unique_names));
+    for aside in asides(report).into_iter().chain(growth) {
+        let aside = output::prose(&aside);
+        if lines(&text) + lines(&aside) + lines(&end) <= LINES_MAX {
+            text.push_str(&aside);
+        }
     }
     text + &end
 }
 
-/// The worst case if traffic changes.
-fn growth(growth: &Growth) -> String {
+/// The worst cases if traffic changes.
+fn growth(growth: &Growth, unique_names: Option<f64>) -> String {
+    let unique = unique_names.map_or_else(String::new, |times| {
+        format!("; if every third call had its own name: kept bytes x {times:.1}")
+    });
     format!(
-        "If any one operation became {} times as frequent: kept bytes x {:.1}, all x {:.1}.\n",
+        "If any one operation became {} times as frequent: kept bytes x {:.1}, all x {:.1}{unique}.\n",
         growth.calls, growth.kept_bytes, growth.bytes
     )
 }
@@ -221,7 +230,7 @@ fn results(report: &Report<'_>) -> Vec<String> {
     if let Some(later) = &tuning.later {
         let [low, high] = later.interval;
         all.push(format!(
-            "On the later half, tuned on the first: {:.2} of an equal share ({low:.2} to {high:.2}).\n",
+            "On each half, tuned on the other: {:.2} of an equal share ({low:.2} to {high:.2}).\n",
             later.ratio,
         ));
     }
@@ -269,6 +278,33 @@ fn results(report: &Report<'_>) -> Vec<String> {
     all
 }
 
+/// Sentences that are left out first: on the bill, and on a choice between two ways to record.
+fn asides(report: &Report<'_>) -> Vec<String> {
+    let (tuning, mut all) = (report.tuning, Vec::new());
+    if let Some(trial) = &tuning.clock {
+        let (calls, seconds) = (trial.calls, trial.of_seconds());
+        let used = if trial.used == Clock::Seconds { "seconds" } else { "calls" };
+        let speeds = match trial.seconds.len() {
+            1 => "",
+            _ => " over x 0.5, x 1 and x 2 of the speed",
+        };
+        all.push(format!(
+            "Half-lives in {used}: {calls:.2} of an equal share in calls, {seconds:.2} in seconds{speeds}.\n"
+        ));
+    }
+    if let Some(bounds) = &tuning.bounds {
+        all.push(format!(
+            "Cap: {} x the busiest minute, at most {} a day from each process (--no-cap).\n",
+            bounds.times,
+            output::bytes(bounds.bytes_a_day as u64)
+        ));
+    }
+    if let Some((late, summary)) = report.tail.and_then(|late| Some((late, late.summary.as_ref()?))) {
+        all.extend(late.other_provisional.as_ref().and_then(|other| provisional::compared(summary, other)));
+    }
+    all
+}
+
 /// The files written, and what to do with them.
 fn ending(report: &Report<'_>, verbose: bool) -> String {
     let mut text = String::new();
@@ -291,6 +327,9 @@ fn ending(report: &Report<'_>, verbose: bool) -> String {
 fn details(report: &Report<'_>) -> String {
     let mut text = String::new();
     parameters(report.tuning, &mut text);
+    if let Some(times) = report.unique_names {
+        let _ = writeln!(text, "if every third call had its own name: kept bytes x {times:.1}\n");
+    }
     measures(report.tuning, &mut text);
     replays(report, &mut text);
     searches(report.tuning, &mut text);
@@ -412,9 +451,9 @@ fn replays(report: &Report<'_>, text: &mut String) {
         add(format!("equal share, on {name}"), held_out.replayed_share.as_ref());
     }
     if let Some(trial) = &tuning.per_key_trial {
-        for (place, half) in ["odd", "even"].into_iter().enumerate() {
-            add(format!("trial, {half} blocks: common"), Some(&trial.common[place]));
-            add(format!("trial, {half} blocks: per key"), Some(&trial.per_key[place]));
+        for (place, half) in ["later", "first"].into_iter().enumerate() {
+            add(format!("trial, {half} half: common"), Some(&trial.common[place]));
+            add(format!("trial, {half} half: per key"), Some(&trial.per_key[place]));
         }
     }
     if !rows.is_empty() {
