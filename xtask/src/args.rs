@@ -14,6 +14,8 @@ pub(crate) enum Command {
     Fuzz(fuzz::Options),
     Soak(soak::Options),
     Servers(servers::Options),
+    /// Lists figures that are older than what they measure.
+    Figures,
 }
 
 /// Steps to run, one after the other.
@@ -34,6 +36,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, 
     let words: Vec<String> = words.into_iter().collect();
     if words.is_empty() || words.iter().any(|word| matches!(word.as_str(), "help" | "--help" | "-h")) {
         return Ok(Command::Help);
+    }
+    if words == ["figures"] {
+        return Ok(Command::Figures);
     }
     if words[0] == "fuzz" {
         return parse_fuzz(&words[1..]).map(Command::Fuzz);
@@ -135,7 +140,8 @@ pub(crate) fn help() -> String {
         text.push_str(&format!("  {:<12} {}\n", step.name(), step.purpose()));
     }
     text.push_str(
-        "\n  fuzz [TARGET...] [--seconds N]\n               \
+        "\n  figures      list documented figures that are older than what they measure\n  \
+         fuzz [TARGET...] [--seconds N]\n               \
          run libFuzzer on each target (all by default) for N seconds (60)\n  \
          soak [--minutes N] [--mode NAME] [--sanitizer]\n               \
          run random programs and stress tests on the SDK for N minutes (30) in each mode;\n               \

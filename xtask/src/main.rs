@@ -14,6 +14,7 @@ mod cargo;
 mod doc;
 mod e2e;
 mod features;
+mod figures;
 mod fuzz;
 mod inputs;
 mod instructions;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::Steps(run)) => run::run(&root, &run.steps, run.affected, run.options),
+        Ok(Command::Figures) => figures::run(&root),
         Ok(Command::Servers(options)) => servers::run(&root, &options),
         Ok(Command::Fuzz(options)) => fuzz::run(&root, &options),
         Ok(Command::Soak(options)) => soak::run(&root, &options),
