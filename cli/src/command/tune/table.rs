@@ -282,14 +282,14 @@ fn results(report: &Report<'_>) -> Vec<String> {
 fn asides(report: &Report<'_>) -> Vec<String> {
     let (tuning, mut all) = (report.tuning, Vec::new());
     if let Some(trial) = &tuning.clock {
-        let (calls, seconds) = (trial.calls, trial.of_seconds());
+        let (calls, seconds) = (three(trial.calls), three(trial.of_seconds()));
         let used = if trial.used == Clock::Seconds { "seconds" } else { "calls" };
         let speeds = match trial.seconds.len() {
             1 => "",
             _ => " over x 0.5, x 1 and x 2 of the speed",
         };
         all.push(format!(
-            "Half-lives in {used}: {calls:.2} of an equal share in calls, {seconds:.2} in seconds{speeds}.\n"
+            "Half-lives in {used}: {calls} of an equal share in calls, {seconds} in seconds{speeds}.\n"
         ));
     }
     if let Some(bounds) = &tuning.bounds {
