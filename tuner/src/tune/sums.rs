@@ -33,7 +33,12 @@ impl Run<'_> {
     ) -> Option<SummedFamily<'w>> {
         let options = self.options;
         let extras = options.objective.extras();
-        let draws = Draw::seen(options.draws, options.seed, options.random);
+        // The second clock is only tried, and half-lives have no phase.
+        let draws = match clock {
+            Clock::Calls => options.draws,
+            Clock::Seconds => options.draws.div_ceil(2),
+        };
+        let draws = Draw::seen(draws, options.seed, options.random);
         let counting = match options.sampler {
             Tunable::Tumbling => Counting::Tumbling,
             Tunable::Bump => Counting::Decaying,
