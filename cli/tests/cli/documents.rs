@@ -40,6 +40,7 @@ const PLACEHOLDERS: &[&str] = &[
 const NOT_RUN: &[(&str, &str)] = &[
     ("./load-test", "the reader's program"),
     ("ASTRACER_SPANMETRICS_OTLP", "needs a Collector"),
+    ("astracer critical-path recorded", "reads what the command before it records"),
     ("astracer receive", "waits for services; receiver and cli test it"),
     ("cargo run --release -p astracer-examples", "the tests of examples run these"),
     ("cargo run --release -p astracer-tuner", "measurements of minutes to hours"),
