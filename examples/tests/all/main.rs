@@ -205,8 +205,8 @@ fn tenants_are_counted_in_each_service_of_the_chain() {
             let functions = row["functions_ns"].as_object().expect("functions");
             let sum: u64 = functions.values().map(|nanos| nanos.as_u64().expect("a number")).sum();
             assert_eq!(row["total_ns"], sum, "{options:?} {service}");
-            // The shop's requests wait for the stock, and for the bank behind it. Below dropped roots
-            // no span says so.
+            // The shop's requests wait for the stock, and for the bank behind it. Below dropped
+            // roots no span says so.
             let is_behind = ["GET /payments/{id}", "GET /limits/{id}", "(not recorded)"]
                 .iter()
                 .any(|name| functions.contains_key(*name));
