@@ -4,9 +4,9 @@
 //! Sends, connects, forks and log records have the time of the call's entry; receives, accepts and
 //! joins that of its end: the time of the line with the result, or the entry and the duration
 //! (`-T`). strace reads the clock for the entry, prints the arguments, and reads it again to
-//! measure the duration, so a call ends later than both say, at most 1 ms (assumed). A result on a line
-//! of its own is written after the end; the end of a call on one line is before the next line of
-//! its thread. The event's `resolution` reaches to there. Results of 0 and below make no event,
+//! measure the duration, so a call ends later than both say, at most 1 ms (assumed). A result on a
+//! line of its own is written after the end; the end of a call on one line is before the next line
+//! of its thread. The event's `resolution` reaches to there. Results of 0 and below make no event,
 //! except a connect that is in progress: its local port is read from the next label of its
 //! descriptor.
 
