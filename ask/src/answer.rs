@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 use super::kept::LINE;
 use super::nests::Nests;
-use super::point::{Columns, Recorded};
+use super::point::{Columns, OfTrace, Recorded};
 use astracer_causality::flow::Flow;
 use astracer_causality::rules::{Asked, Options, TraceGraph};
 use astracer_causality::shifts::{self, Estimate, Shifts, SpanClock};
@@ -241,12 +241,13 @@ impl<'q, 'r> Asker<'q, 'r> {
         part.unweighted += u64::from(weight.is_none());
         part.late += u64::from(weight == Some(0.0));
         let id = if self.names_trace { trace_id(trace).as_str().into() } else { Value::Null };
+        let of = OfTrace { id, weight, number: 0 };
         if self.question.plan.joins() {
             if part.graph.read(trace, &self.shifts, self, pulse) {
                 part.spans.clear();
                 part.spans.extend_from_slice(part.graph.spans());
                 let (spans, output) = (&part.spans, &mut part.output);
-                let mut run = Run { asker: self, spans, output, trace: &id, weight };
+                let mut run = Run { asker: self, spans, output, of: &of };
                 for stage in 0..self.question.plan.stages() {
                     run.output.begin_stage(stage);
                     let cycles = part.graph.walk(&mut run, pulse)?;
@@ -255,7 +256,7 @@ impl<'q, 'r> Asker<'q, 'r> {
             }
         } else {
             let output = &mut part.output;
-            let mut run = Run { asker: self, spans: &[], output, trace: &id, weight };
+            let mut run = Run { asker: self, spans: &[], output, of: &of };
             for stage in 0..self.question.plan.stages() {
                 run.output.begin_stage(stage);
                 let mut bag = run.output.begin();
@@ -335,8 +336,7 @@ struct Run<'a, 'q, 'r> {
     asker: &'a Asker<'q, 'r>,
     spans: &'a [SpanView<'r>],
     output: &'a mut Output,
-    trace: &'a Value,
-    weight: Option<f64>,
+    of: &'a OfTrace,
 }
 
 impl<'r> Run<'_, '_, 'r> {
@@ -380,20 +380,8 @@ impl<'r> Run<'_, '_, 'r> {
         event: Option<EventView<'r>>,
     ) {
         let Asker { columns, recording, question, shifts, nests, .. } = self.asker;
-        let (trace, weight) = (self.trace, self.weight);
-        let point = Recorded {
-            columns,
-            recording,
-            shifts,
-            nests,
-            span,
-            spot,
-            event,
-            name,
-            trace,
-            weight,
-            trace_number: 0,
-        };
+        let of = self.of;
+        let point = Recorded { columns, recording, shifts, nests, span, spot, event, name, of };
         question.plan.visit(bag, lists, &point, self.output);
     }
 }

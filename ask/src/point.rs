@@ -60,10 +60,16 @@ pub(super) struct Recorded<'c, 'r> {
     pub(super) spot: Spot,
     pub(super) event: Option<EventView<'r>>,
     pub(super) name: &'c str,
-    pub(super) trace: &'c Value,
-    /// The number of traces that its trace stands for, if known.
+    pub(super) of: &'c OfTrace,
+}
+
+/// A point's trace.
+pub(super) struct OfTrace {
+    pub(super) id: Value,
+    /// The number of traces that it stands for, if known.
     pub(super) weight: Option<f64>,
-    pub(super) trace_number: u32,
+    /// Its number among the traces that end together.
+    pub(super) number: u32,
 }
 
 impl Recorded<'_, '_> {
@@ -99,7 +105,7 @@ impl Recorded<'_, '_> {
                 let parent = self.span.parent_ids().next();
                 parent.map_or(Value::Null, |id| id.to_string().as_str().into())
             }
-            Builtin::Trace => self.trace.clone(),
+            Builtin::Trace => self.of.id.clone(),
             Builtin::Sampled => true.into(),
             Builtin::Duration if at_end => self.span.duration_ns().into(),
             Builtin::Status if at_end => match self.span.status() {
@@ -140,7 +146,7 @@ impl Point for Recorded<'_, '_> {
     }
 
     fn trace(&self) -> Value {
-        self.trace.clone()
+        self.of.id.clone()
     }
 
     fn nest(&self) -> Nest {
@@ -148,14 +154,14 @@ impl Point for Recorded<'_, '_> {
     }
 
     fn weight(&self) -> f64 {
-        self.weight.unwrap_or(1.0)
+        self.of.weight.unwrap_or(1.0)
     }
 
     fn is_weight_known(&self) -> bool {
-        self.weight.is_some()
+        self.of.weight.is_some()
     }
 
     fn trace_number(&self) -> u32 {
-        self.trace_number
+        self.of.number
     }
 }

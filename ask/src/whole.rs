@@ -19,7 +19,7 @@ use rapidhash::fast::RandomState;
 
 use crate::answer::{Answer, Question, trace_id, unknown_fields, unmatched};
 use crate::nests::Nests;
-use crate::point::{Columns, Recorded};
+use crate::point::{Columns, OfTrace, Recorded};
 
 /// Fields of every log record and system call that has them, beside its own.
 const FIELDS: [&str; 7] = ["message", "level", "bytes", "from", "to", "file", "child"];
@@ -34,7 +34,7 @@ pub fn ask_all(
 ) -> Option<Answer> {
     let plan = question.plan;
     let (mut unweighted, mut late) = (0, 0);
-    let mut traces: HashMap<TraceId, Of, RandomState> = HashMap::default();
+    let mut traces: HashMap<TraceId, OfTrace, RandomState> = HashMap::default();
     for trace in recording.traces() {
         let weight = match question.weights {
             false => Some(1.0),
@@ -44,7 +44,7 @@ pub fn ask_all(
         late += u64::from(weight == Some(0.0));
         // 0 is the number of points without a trace.
         let number = traces.len() as u32 + 1;
-        traces.insert(trace.id(), Of { id: trace_id(trace).as_str().into(), weight, number });
+        traces.insert(trace.id(), OfTrace { id: trace_id(trace).as_str().into(), weight, number });
     }
     let points = Points {
         causes,
@@ -55,7 +55,7 @@ pub fn ask_all(
         logs: recording.logs().collect(),
         indices: causes.events.span_indices(),
         traces,
-        nothing: Of { id: Value::Null, weight: Some(1.0), number: 0 },
+        nothing: OfTrace { id: Value::Null, weight: Some(1.0), number: 0 },
     };
     let (weights, traces) = (question.weights, question.traces);
     let options = OutputOptions { weights, traces, ..OutputOptions::default() };
@@ -95,16 +95,8 @@ struct Points<'a> {
     logs: Vec<LogView<'a>>,
     /// The index in the recording of each span.
     indices: Vec<Option<u32>>,
-    traces: HashMap<TraceId, Of, RandomState>,
-    nothing: Of,
-}
-
-/// A point's trace.
-struct Of {
-    id: Value,
-    /// The number of traces that it stands for, if known.
-    weight: Option<f64>,
-    number: u32,
+    traces: HashMap<TraceId, OfTrace, RandomState>,
+    nothing: OfTrace,
 }
 
 impl<'a> Points<'a> {
@@ -131,7 +123,7 @@ impl<'a> Points<'a> {
         Some(self.recording.span(index))
     }
 
-    fn trace(&self, row: &points::Point) -> &Of {
+    fn trace(&self, row: &points::Point) -> &OfTrace {
         let span = self.causes.events.spans().get(row.span as usize);
         span.and_then(|span| self.traces.get(&span.trace)).unwrap_or(&self.nothing)
     }
@@ -183,23 +175,10 @@ impl Flow<u32> for Walk<'_, '_> {
             _ if span.format() == Some(Format::XTraceJson) => (Spot::Report, None),
             _ => (Spot::Start, None),
         };
-        let Of { id: trace, weight, number } = points.trace(row);
-        let (weight, trace_number) = (*weight, *number);
+        let of = points.trace(row);
         let Points { columns, recording, causes, nests, .. } = points;
         let shifts = &causes.shifts;
-        let point = Recorded {
-            columns,
-            recording,
-            shifts,
-            nests,
-            span,
-            spot,
-            event,
-            name,
-            trace,
-            weight,
-            trace_number,
-        };
+        let point = Recorded { columns, recording, shifts, nests, span, spot, event, name, of };
         if lists.wants(point.edge()) {
             points.plan.visit(bag, lists, &point, &mut self.output);
         }

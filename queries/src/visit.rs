@@ -94,7 +94,6 @@ impl Plan {
         output: &mut Output,
     ) -> Option<Packing<'p>> {
         let mut joined_so_far = Joined::default();
-        let mut incomplete = false;
         let mut rows = vec![Row {
             values: vec![Value::Null; advice.slots.len()],
             partials: vec![None; advice.partials],
@@ -113,7 +112,7 @@ impl Plan {
                     let shape = self.shapes.get(number)?;
                     let unpacked = unpacked(bag, *number, shape, point, &mut joined_so_far, output);
                     let joined = join(&rows, &unpacked, slots, *partial, bag.limits().rows);
-                    incomplete |= joined.len() < rows.len().saturating_mul(unpacked.len());
+                    joined_so_far.is_incomplete |= joined.len() < rows.len().saturating_mul(unpacked.len());
                     rows = joined;
                 }
                 Operation::Without { bag: number, slots, condition } => {
@@ -166,7 +165,7 @@ impl Plan {
                     return Some(Packing { bag: *bag, keep: *keep, relation: *relation, slots, folds, rows });
                 }
                 Operation::Emit { slots, folds } => {
-                    let incomplete = incomplete || joined_so_far.is_incomplete;
+                    let incomplete = joined_so_far.is_incomplete;
                     let trace = (output.names_traces() && !rows.is_empty()).then(|| point.trace());
                     for row in &rows {
                         let given = folds.iter().map(|fold| row.given(fold.input));

@@ -314,6 +314,16 @@ mod tests {
     use super::*;
     use crate::testing::{many_names, synthetic};
 
+    fn settings() -> Settings {
+        Settings {
+            size_max: 0.1,
+            extras: Extras::default(),
+            call_trees: true,
+            stratified: true,
+            clock: Clock::Calls,
+        }
+    }
+
     /// Windows at other phases keep other traces. The size held within the limits is the mean over
     /// all draws.
     #[test]
@@ -321,13 +331,7 @@ mod tests {
         let (workload, stop) = (synthetic(600, 1), Stop::never());
         let draws = Draw::seen(6, 1, astracer_samplers::RandomSource::Stratified);
         let window = NonZeroU64::new(20_000_000_000).into_iter().collect::<Vec<_>>();
-        let settings = Settings {
-            size_max: 0.1,
-            extras: Extras::default(),
-            call_trees: true,
-            stratified: true,
-            clock: Clock::Calls,
-        };
+        let settings = settings();
         let family = BumpFamily::new(&workload, Counting::Tumbling, &draws, Some(&window), settings, stop);
         let family = family.expect("not stopped");
         let point = [0.3; DIMENSIONS_MAX];
@@ -345,13 +349,7 @@ mod tests {
     fn corners_keep_the_least_and_the_most() {
         let stop = Stop::never();
         let draws = Draw::seen(2, 1, astracer_samplers::RandomSource::Stratified);
-        let settings = Settings {
-            size_max: 0.1,
-            extras: Extras::default(),
-            call_trees: true,
-            stratified: true,
-            clock: Clock::Calls,
-        };
+        let settings = settings();
         // Each name is called every 20 ms, or every 20 s, by which time most half-lives are over.
         for (names, traces) in [(20, 20_000), (2000, 6000)] {
             let workload = many_names(names, traces, 3);
@@ -378,13 +376,7 @@ mod tests {
     fn tables_of_given_lengths_are_within_their_bytes() {
         let (workload, stop) = (many_names(20, 20_000, 3), Stop::never());
         let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
-        let settings = Settings {
-            size_max: 0.1,
-            extras: Extras::default(),
-            call_trees: true,
-            stratified: true,
-            clock: Clock::Calls,
-        };
+        let settings = settings();
         let family = |bytes_max: usize, millis: &[u64]| {
             let lengths = millis.iter().filter_map(|millis| NonZeroU64::new(millis * 1_000_000));
             let lengths: Vec<NonZeroU64> = lengths.collect();
