@@ -83,7 +83,8 @@ impl Traces {
         }
     }
 
-    /// The traces of a row whose columns are at these positions, of which `keys` are no aggregates.
+    /// The traces of a row whose columns are at these positions: those from `keys` on are
+    /// aggregates.
     pub(crate) fn of_row(&self, positions: &[usize], keys: usize) -> Why {
         let extreme = |&position: &usize| {
             let extreme = self.extremes.get(position.checked_sub(keys)?)?.as_ref()?;

@@ -58,7 +58,7 @@
 //! [budget.floor_by_key]
 //! "GET /orders" = 0.02
 //!
-//! [recorded]                 # of the recording that the parameters come from, to compare traffic with
+//! [recorded]                 # of the recording that the parameters come from, to compare with
 //! kept = 0.1                 # the share of its traces that the sampler keeps
 //! ```
 //!

@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(date(clock.ticks()), start + Duration::from_millis(255));
     }
 
-    /// Where a tick is no whole number of nanoseconds, dates that are rounded on their own would be
-    /// 1 ns off in a part of the spans. The machine's counter usually is such a one.
+    /// Where a tick is not a whole number of nanoseconds, dates that are rounded on their own
+    /// would be 1 ns off in a part of the spans. The machine's counter usually is such a one.
     #[test]
     fn durations_of_spans_are_differences_of_times_since_the_origin() {
         let clock = Clock::system();

@@ -207,8 +207,8 @@ fn path_attributes(root: &SpanData) -> BTreeMap<String, String> {
     root.attributes.iter().filter_map(name).collect()
 }
 
-/// By the machine's clock, whose ticks are no whole nanoseconds: roots that were entered, and roots
-/// that were not.
+/// By the machine's clock, whose ticks are not whole nanoseconds: roots that were entered, and
+/// roots that were not.
 #[test]
 fn the_path_of_a_kept_root_is_as_long_as_the_exported_span() {
     let clock = Clock::system();

@@ -131,8 +131,8 @@ function shares(row, id, list) {
   }
 }
 
-// Other parts of the service: an answer's rows are objects, whose keys name the columns. Without `columns`, these are in the
-// order of the object.
+// Other parts of the service: an answer's rows are objects, whose keys name the columns. Without
+// `columns`, these are in the order of the object.
 let parts = null;
 const ROWS = 100;
 

@@ -37,7 +37,7 @@ struct Members<'l> {
     trace_id: Option<String>,
 }
 
-/// The message of a record; one that is no text as its JSON.
+/// The message of a record, as JSON if it is not text.
 pub(super) fn message<'l>(log: &'l LogRecord<'_>) -> Cow<'l, str> {
     match log.body.as_str() {
         Some(message) => Cow::Borrowed(message),
