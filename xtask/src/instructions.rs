@@ -1,10 +1,11 @@
 //! The instructions step. On a shared machine, times say more about the machine than about the
 //! code. So callgrind counts the instructions of `sdk/benches/instructions.rs`, of
-//! `baggage/benches/instructions.rs` and of requests in `examples/src/bin/et.rs`, case by case, and the step compares them with the counts under version
-//! control. It needs valgrind.
+//! `baggage/benches/instructions.rs` and of requests in `examples/src/bin/et.rs`, case by case, and
+//! the step compares them with the counts under version control. It needs valgrind.
 //!
 //! Counts depend on the compiler, so they are compared only for the compiler that they were
-//! recorded with. `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
+//! recorded with. `ASTRACER_RECORD=1 cargo xtask instructions` records them again, and lists the
+//! lines of documents that may quote a former count.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 use crate::built::Built;
 use crate::metadata::Package;
 use crate::program;
+use crate::repo::Repo;
 use crate::step_result::{Options, StepResult};
 
 pub(crate) const FILE: &str = "benches/results/instructions.txt";
@@ -124,18 +126,12 @@ pub(crate) fn builds(package: &Package) -> Built {
 fn compare(root: &Path, compiler: &str) -> Result<StepResult, String> {
     let file = root.join(FILE);
     let recording = std::env::var_os("ASTRACER_RECORD").is_some();
-    let recorded = if recording {
-        None
-    } else {
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{FILE}: {error}"))?;
-        let recorded = Recorded::parse(&text)?;
-        if recorded.compiler != compiler {
-            let reason =
-                format!("the counts were recorded with {}, but this is {compiler}", recorded.compiler);
-            return Ok(StepResult::Skipped(reason));
-        }
-        Some(recorded)
-    };
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{FILE}: {error}"))?;
+    let recorded = Recorded::parse(&text)?;
+    if !recording && recorded.compiler != compiler {
+        let reason = format!("the counts were recorded with {}, but this is {compiler}", recorded.compiler);
+        return Ok(StepResult::Skipped(reason));
+    }
     let mut counts = Vec::new();
     for (build, cases) in CASES {
         let program = program::build(root, build)?;
@@ -143,11 +139,17 @@ fn compare(root: &Path, compiler: &str) -> Result<StepResult, String> {
             counts.push((name, count(&program, name, each)?));
         }
     }
-    let Some(recorded) = recorded else {
+    if recording {
         std::fs::write(&file, write(compiler, &counts)).map_err(|error| format!("{FILE}: {error}"))?;
         println!("{}", write(compiler, &counts));
+        for document in Repo::load(root)?.files().filter(|file| file.path.ends_with(".md")) {
+            let text = String::from_utf8_lossy(&document.bytes);
+            for (line, old, name) in recorded.quotes(&text, &counts) {
+                println!("{}:{line}: {old} may be the former count of \"{name}\"", document.path);
+            }
+        }
         return Ok(StepResult::Passed);
-    };
+    }
     let (text, passed) = recorded.compare(&counts);
     print!("{text}");
     Ok(passed.into())
@@ -187,6 +189,26 @@ impl Recorded {
         Ok(Recorded { compiler, counts: counts.collect::<Result<_, String>>()? })
     }
 
+    /// The lines of a document, from 1, with a number that is a recorded count and no longer one of
+    /// `counts`; with the number and the count's name.
+    fn quotes<'a>(&'a self, document: &str, counts: &[(&str, u64)]) -> Vec<(usize, String, &'a str)> {
+        let changed = self.counts.iter().filter(|(_, old)| counts.iter().all(|(_, new)| new != old));
+        let changed = changed.map(|(name, old)| (thousands(*old), name.as_str()));
+        let changed: Vec<(String, &str)> = changed.collect();
+        let numbers = |line: &str| {
+            let parts = line.split(|c: char| !c.is_ascii_digit() && c != ',');
+            parts.map(|part| part.trim_matches(',').to_owned()).collect::<Vec<_>>()
+        };
+        let lines = document.lines().enumerate();
+        lines
+            .flat_map(|(index, line)| {
+                let numbers = numbers(line);
+                let found = changed.iter().filter(move |(old, _)| numbers.contains(old));
+                found.map(move |(old, name)| (index + 1, old.clone(), *name))
+            })
+            .collect()
+    }
+
     /// One line per case, and whether all are within the tolerance. Lower counts fail too: they
     /// must be recorded, so that the next increase is noticed.
     fn compare(&self, counts: &[(&str, u64)]) -> (String, bool) {
@@ -207,6 +229,11 @@ impl Recorded {
         }
         (text, passed)
     }
+}
+
+/// A count with a comma before its last three digits, as documents write it; it is below a million.
+fn thousands(count: u64) -> String {
+    if count < 1_000 { count.to_string() } else { format!("{},{:03}", count / 1_000, count % 1_000) }
 }
 
 /// The compiler's version and host target.
@@ -274,6 +301,14 @@ mod tests {
         // A case that was not recorded, and one that no longer exists.
         assert!(!recorded.compare(&[("kept", 1000), ("new", 100)]).1);
         assert!(!recorded.compare(&[("kept", 1000)]).1);
+    }
+
+    #[test]
+    fn documents_with_former_counts_are_found() {
+        let recorded = Recorded::parse("# compiler: x\nkept 1227\ndropped 100\n").unwrap();
+        let document = "kept\n| 1,227 / 100 |\n11,227 and 1227\n";
+        let quotes = recorded.quotes(document, &[("kept", 1230), ("dropped", 100)]);
+        assert_eq!(quotes, [(2, "1,227".to_owned(), "kept")]);
     }
 
     #[test]
