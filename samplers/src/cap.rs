@@ -26,6 +26,7 @@
 
 mod bucket;
 mod caps;
+pub(crate) mod meters;
 mod text;
 
 use std::fmt;

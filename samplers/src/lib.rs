@@ -86,6 +86,7 @@
 //! - [`Budget`] scales all probabilities by one factor, toward a target in bytes per second.
 //! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight
 //!   more exact.
+//! - [`strata`] samples by outcome once a trace's root has ended, with true weights.
 //! - [`tail`] keeps errors, slow requests and odd call trees that the head sampler dropped, once
 //!   their root has ended.
 //! - [`tracestate`] carries threshold and randomness from process to process.
@@ -117,6 +118,7 @@ mod randomness;
 mod ratio;
 mod request;
 mod sampler;
+pub mod strata;
 mod stratified;
 mod sync;
 mod table;

@@ -58,6 +58,18 @@
 //! [budget.floor_by_key]
 //! "GET /orders" = 0.02
 //!
+//! [strata]                   # traces are decided by outcome once they have ended (see Strata); the sampler above
+//! size = 0.1                 #   decides which are recorded. The share of the bytes to keep
+//! record = 5.0               # traces recorded for each that the sampler would keep; or "all"
+//! floor = 0.0125             # the least probability of a stratum; an eighth of the size by default
+//! half_life = "2000calls"    # of the counts of strata, in calls of all keys
+//! lambda = 12.5              # p = lambda / x of strata that are not named; by default it follows the traffic
+//! kind = false               # whether strata are told apart by the kind of their call trees
+//!
+//! [strata.p."GET /orders"]   # probabilities by octave of the root's duration in ms; e: with an error (see Stratum)
+//! "7" = 0.5
+//! "8e" = 1.0
+//!
 //! [recorded]                 # of the recording that the parameters come from, to compare with
 //! kept = 0.1                 # the share of its traces that the sampler keeps
 //! ```
@@ -86,6 +98,7 @@ use crate::config_error::ConfigError;
 use crate::key::KeyRule;
 use crate::per_key::PerKey;
 use crate::probability::Probability;
+use crate::strata::{Record, Strata};
 use crate::stratified::RandomSource;
 use crate::tail::{Quantile, SlowFrom, Tail};
 
@@ -93,11 +106,12 @@ use crate::tail::{Quantile, SlowFrom, Tail};
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
 /// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
 /// `tail` and `budget`, version 5 `share_by_key`, `boost`, `slow_from`, `new_traces`, `recorded`
-/// and half-lives in calls.
-const VERSIONS: RangeInclusive<u32> = 1..=5;
+/// and half-lives in calls, version 6 `strata`.
+const VERSIONS: RangeInclusive<u32> = 1..=6;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
 const VERSION_TAIL: u32 = 4;
+const VERSION_PACED: u32 = 5;
 /// The greatest length of a file, in bytes. Reading TOML takes about 50 times the length of its
 /// text.
 pub const BYTES_MAX: usize = 2 << 20;
@@ -118,6 +132,9 @@ pub struct Parameters {
     pub tail: Tail,
     /// A target for exported bytes, toward which all probabilities are scaled.
     pub budget: Option<Budget>,
+    /// The strata by which traces are decided once they have ended. The sampler then decides which
+    /// are recorded.
+    pub strata: Option<Strata>,
     /// The share of traces that the sampler keeps of the recording that its parameters come from.
     pub recorded_kept: Option<Probability>,
     /// Comments for people, without the `#`. They are not read back.
@@ -134,6 +151,7 @@ impl Parameters {
             cap: Cap::none(),
             tail: Tail::default(),
             budget: None,
+            strata: None,
             recorded_kept: None,
             comments: Vec::new(),
         }
@@ -156,13 +174,14 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if acts(c) { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
-        let is_newest = is_paced(&self.config)
+        let is_paced = is_paced(&self.config)
             || self.tail.boost.is_some()
             || !self.tail.slow_from.is_empty()
             || self.cap.new_traces.is_some()
             || self.recorded_kept.is_some();
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
-            _ if is_newest => *VERSIONS.end(),
+            _ if self.strata.is_some() => *VERSIONS.end(),
+            _ if is_paced => VERSION_PACED,
             (false, _) => VERSION_TAIL,
             (true, false) => VERSION_CAP,
             (true, true) => VERSION_PLAIN,
@@ -182,6 +201,7 @@ impl fmt::Display for Parameters {
             write_tail(f, &self.tail)?;
         }
         self.budget.as_ref().map_or(Ok(()), |budget| write_budget(f, budget))?;
+        self.strata.as_ref().map_or(Ok(()), |strata| write_strata(f, strata))?;
         match self.recorded_kept {
             Some(kept) => writeln!(f, "\n[recorded]\nkept = {}", Number(kept.get())),
             None => Ok(()),
@@ -227,6 +247,30 @@ fn write_budget(f: &mut fmt::Formatter<'_>, budget: &Budget) -> fmt::Result {
     }
     for (key, floor) in floors.overrides() {
         writeln!(f, "{} = {}", quoted(key), Number(floor.get()))?;
+    }
+    Ok(())
+}
+
+fn write_strata(f: &mut fmt::Formatter<'_>, strata: &Strata) -> fmt::Result {
+    let Strata { size, record, floor, half_life, lambda, by_kind, probabilities } = strata;
+    writeln!(f, "\n[strata]\nsize = {}", Number(size.get()))?;
+    match record {
+        Record::All => writeln!(f, "record = \"all\"")?,
+        Record::Times(times) => writeln!(f, "record = {}", Number(*times))?,
+    }
+    if let Some(floor) = floor {
+        writeln!(f, "floor = {}", Number(floor.get()))?;
+    }
+    writeln!(f, "half_life = \"{half_life}calls\"")?;
+    if let Some(lambda) = lambda {
+        writeln!(f, "lambda = {}", Number(*lambda))?;
+    }
+    writeln!(f, "kind = {by_kind}")?;
+    for (key, strata) in probabilities {
+        writeln!(f, "\n[strata.p.{}]", quoted(key))?;
+        for (stratum, p) in strata {
+            writeln!(f, "\"{stratum}\" = {}", Number(p.get()))?;
+        }
     }
     Ok(())
 }

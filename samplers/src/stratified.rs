@@ -102,8 +102,7 @@ impl Stratified {
             (shard, self.given[shard][sequence].fetch_add(1, Ordering::Relaxed))
         };
         let place = (shard * SEQUENCES + sequence) as u64;
-        let high = net(mix(self.secret ^ mix(place)), given) >> (u64::BITS - STRATIFIED_BITS);
-        Randomness::from_low_bits(high << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1))
+        value(mix(self.secret ^ mix(place)), given, random)
     }
 
     /// A request for a trace that begins with a root of this key.
@@ -112,9 +111,17 @@ impl Stratified {
     }
 }
 
+/// The value at this place of the sequence that begins at `start`, with the low 24 bits of
+/// `random`.
+#[inline]
+pub(crate) fn value(start: u64, number: u64, random: u64) -> Randomness {
+    let high = net(start, number) >> (u64::BITS - STRATIFIED_BITS);
+    Randomness::from_low_bits(high << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1))
+}
+
 /// SplitMix64's finaliser (Steele, Lea, Flood 2014): each bit of the result depends on all bits of
 /// the argument.
-fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -27,7 +27,6 @@
 
 mod arming;
 mod boost;
-mod budget;
 mod exemplars;
 mod histogram;
 mod keys;

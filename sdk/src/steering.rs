@@ -139,7 +139,7 @@ impl Steering {
     /// A refusal changes nothing: all parts that were fixed at the start are compared first.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, text: &str) -> Result<Option<String>, SteerError> {
-        let Parameters { config, key, random, cap, tail, budget, recorded_kept, comments: _ } =
+        let Parameters { config, key, random, cap, tail, budget, strata, recorded_kept, comments: _ } =
             text.parse()?;
         // Held until the whole file is applied, so that changes come one at a time.
         let own_cap = lock(&self.own_cap);
@@ -158,6 +158,7 @@ impl Steering {
                 tail == Tail::default() || decider.policies.contains(&tail),
                 "`[tail]` differs from its value at the service's start; restart it to change policies",
             ),
+            (strata.is_none(), "the service cannot follow `[strata]` yet"),
             (
                 budget.is_none() || self.budget_control.is_some(),
                 "the service was started without a budget; restart it with one",

@@ -19,6 +19,7 @@ use crate::nanos::Nanos;
 use crate::per_key::{KEYS_MAX, PerKey};
 use crate::probability::Probability;
 use crate::ratio::Ratio;
+use crate::strata::{Record, Strata, Stratum};
 use crate::stratified::RandomSource;
 use crate::tail::{Quantile, SlowFrom, Tail};
 use crate::template::{Template, TemplateError};
@@ -41,6 +42,28 @@ struct File {
     tail: Option<TailTable>,
     budget: Option<BudgetTable>,
     recorded: Option<RecordedTable>,
+    strata: Option<StrataTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StrataTable {
+    size: Spanned<f64>,
+    record: Option<Spanned<RecordValue>>,
+    floor: Option<Spanned<f64>>,
+    half_life: Option<Spanned<String>>,
+    lambda: Option<Spanned<f64>>,
+    #[serde(default)]
+    kind: bool,
+    #[serde(default)]
+    p: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, Spanned<f64>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RecordValue {
+    Times(f64),
+    Named(String),
 }
 
 #[derive(Deserialize)]
@@ -200,7 +223,9 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let tail = file.tail.map(|table| tail(text, table)).transpose()?.unwrap_or_default();
-    let budget = file.budget.map(|table| budget(text, table)).transpose()?;
+    let is_late = file.strata.is_some();
+    let budget = file.budget.map(|table| budget(text, table, is_late)).transpose()?;
+    let strata = file.strata.map(|table| strata(text, table)).transpose()?;
     let recorded_kept = file.recorded.map(|table| probability(text, &table.kept)).transpose()?;
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
@@ -214,7 +239,15 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
         (Some(config), None) => {
-            Ok(Parameters { key, random, cap, tail, budget, recorded_kept, ..Parameters::new(config?) })
+            let config = config?;
+            if let Some((_, span)) = strata.as_ref().filter(|(strata, _)| !can_record(&config, strata)) {
+                let message = "strata record a multiple of what the sampler would keep by chance; give a \
+                               [bump] or [ratio], or record = \"all\"";
+                return Err(ParametersError::at(text, Some(span.clone()), message));
+            }
+            let strata = strata.map(|(strata, _)| strata);
+            let parameters = Parameters { key, random, cap, tail, strata, ..Parameters::new(config) };
+            Ok(Parameters { budget, recorded_kept, ..parameters })
         }
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
@@ -283,14 +316,22 @@ fn from_text<T: FromStr<Err = ConfigError>>(text: &str, value: &Spanned<String>)
     read.map_err(|error| ParametersError::from_config(text, value.span(), &error))
 }
 
-fn budget(text: &str, table: BudgetTable) -> Result<Budget> {
+fn budget(text: &str, table: BudgetTable, is_late: bool) -> Result<Budget> {
     check_number(text, table.floor_by_key.keys())?;
     let mut budget = Budget::new(*table.bytes.get_ref())
         .map_err(|error| ParametersError::from_config(text, table.bytes.span(), &error))?;
+    if is_late {
+        budget = budget.with_interval(Strata::BUDGET_INTERVAL_MIN);
+    }
     if let Some(given) = &table.interval {
         let message = "the interval must be at least a second, with a unit, such as \"60s\" or \"5m\"";
         let interval = Nanos::parse(given.get_ref()).filter(|&interval| interval >= Budget::INTERVAL_MIN);
         let interval = interval.ok_or_else(|| ParametersError::at(text, Some(given.span()), message))?;
+        if is_late && interval < Strata::BUDGET_INTERVAL_MIN {
+            let message = "with [strata] the interval must be at least \"1h\": bursts are what strata keep, and \
+                           a faster budget would undo that; bound bursts with [cap]";
+            return Err(ParametersError::at(text, Some(given.span()), message));
+        }
         budget = budget.with_interval(interval);
     }
     if let Some(floor) = &table.floor {
@@ -301,6 +342,51 @@ fn budget(text: &str, table: BudgetTable) -> Result<Budget> {
         budget = budget.with_key_floor(key.into_inner(), floor);
     }
     Ok(budget)
+}
+
+/// Strata with the place of their share in the text.
+fn strata(text: &str, table: StrataTable) -> Result<(Strata, Range<usize>)> {
+    check_number(text, table.p.keys())?;
+    let at = |span: Range<usize>| move |error: ConfigError| ParametersError::from_config(text, span, &error);
+    let place = table.record.as_ref().map_or_else(|| table.size.span(), Spanned::span);
+    let mut strata = Strata::new(probability(text, &table.size)?).map_err(at(table.size.span()))?;
+    if let Some(record) = table.record {
+        let value = match record.get_ref() {
+            RecordValue::Times(times) => Record::Times(*times),
+            RecordValue::Named(name) if name == "all" => Record::All,
+            RecordValue::Named(_) => Record::Times(f64::NAN),
+        };
+        strata = strata.with_record(value).map_err(at(record.span()))?;
+    }
+    if let Some(floor) = &table.floor {
+        strata = strata.with_floor(probability(text, floor)?);
+    }
+    if let Some(given) = &table.half_life {
+        let message = "give the half-life in calls, such as \"2000calls\"";
+        let calls = match HalfLife::parse(given.get_ref()) {
+            Some(HalfLife::Calls(calls)) => u32::try_from(calls).ok(),
+            _ => None,
+        };
+        let calls = calls.ok_or_else(|| ParametersError::at(text, Some(given.span()), message))?;
+        strata = strata.with_half_life(calls).map_err(at(given.span()))?;
+    }
+    if let Some(lambda) = &table.lambda {
+        strata = strata.with_lambda(*lambda.get_ref()).map_err(at(lambda.span()))?;
+    }
+    strata = strata.by_kind(table.kind);
+    for (key, of_key) in table.p {
+        for (stratum, p) in of_key {
+            let stratum: Stratum = from_text(text, &stratum)?;
+            strata = strata.with_probability(key.get_ref(), stratum, probability(text, &p)?);
+        }
+    }
+    Ok((strata, place))
+}
+
+/// Whether the sampler can say which traces to record.
+fn can_record(config: &Config, strata: &Strata) -> bool {
+    let is_by_chance = matches!(config, Config::Bump(_) | Config::Ratio(_) | Config::Always);
+    is_by_chance || strata.record() == Record::All
 }
 
 fn ratio(text: &str, table: RatioTable) -> Result<Config> {

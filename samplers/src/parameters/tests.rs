@@ -240,7 +240,7 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("[key]", "[keys]"), Some(4), "keys");
     refused(&TUNED.replace("attributes", "attribute"), Some(6), "attribute");
     refused(&TUNED.replace("\"template\"", "\"folded\""), Some(5), "folded");
-    refused(&TUNED.replace("version = 1", "version = 6"), Some(2), "version 6");
+    refused(&TUNED.replace("version = 1", "version = 7"), Some(2), "version 7");
     refused(&TUNED.replace("version = 1", "version = 0"), Some(2), "version 0");
     refused(&TUNED.replace("version = 1", ""), Some(1), "version");
     refused(&TUNED.replace("lambda = 0.6437\n", ""), Some(8), "lambda");
@@ -387,4 +387,42 @@ fn figures_of_the_recording_and_new_keys_are_read_and_written() {
     // A policy has no new keys of its own.
     let text = "version = 4\n[always]\n[tail]\npolicies = [\"error(new_traces=1)\"]\n";
     refused(text, Some(4), "new_traces");
+}
+
+/// Strata are written in version 6, and read back the same.
+#[test]
+fn strata_are_read_and_written() {
+    let text = "version = 6\n[ratio]\nprobability = 0.1\n[strata]\nsize = 0.1\nrecord = 3.5\nkind = true\n\
+                half_life = \"500calls\"\nlambda = 2.5\n[strata.p.\"a b\"]\n\"7\" = 0.5\n\"-1e:ab\" = 1.0\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let strata = parameters.strata.clone().unwrap();
+    assert!(strata.is_by_kind());
+    assert_eq!(strata.record(), Record::Times(3.5));
+    assert_eq!(strata.floor().get(), 0.0125);
+    assert_eq!(strata.probability("a b", "-1e:ab".parse().unwrap()), Some(Probability::ONE));
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 6\n"), "{written}");
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    let all = "version = 6\n[bucket]\ncapacity = 1\nrate = 1\n[strata]\nsize = 0.1\nrecord = \"all\"\nfloor = 0.5\n\
+               [budget]\nbytes = 5.0\n";
+    let all: Parameters = all.parse().unwrap();
+    assert_eq!(all.budget.as_ref().unwrap().interval(), Nanos::from_secs(3_600));
+    assert_eq!(all.to_string().parse::<Parameters>().as_ref(), Ok(&all));
+}
+
+#[test]
+fn strata_that_cannot_be_are_refused_with_their_line() {
+    let file = |lines: &str| format!("version = 6\n[ratio]\nprobability = 0.1\n[strata]\n{lines}\n");
+    refused(&file("size = 0.0"), Some(5), "share of the bytes above 0");
+    refused(&file("size = 0.1\nrecord = 0.5"), Some(6), "from 1 on");
+    refused(&file("size = 0.1\nrecord = \"some\""), Some(6), "\"all\"");
+    refused(&file("size = 0.1\nhalf_life = \"2s\""), Some(6), "2000calls");
+    refused(&file("size = 0.1\nhalf_life = \"0calls\""), Some(6), "at least one");
+    refused(&file("size = 0.1\nlambda = 0"), Some(6), "lambda");
+    refused(&file("size = 0.1\nsise = 0"), Some(6), "sise");
+    refused(&file("size = 0.1\n[strata.p.a]\n\"41\" = 0.5"), Some(7), "from -1 to 40");
+    refused(&file("size = 0.1\n[strata.p.a]\n\"4\" = 1.5"), Some(7), "from 0 to 1");
+    refused(&file("size = 0.1\n[budget]\nbytes = 1.0\ninterval = \"60s\""), Some(8), "1h");
+    let bucket = "version = 6\n[bucket]\ncapacity = 1\nrate = 1\n[strata]\nsize = 0.1\n";
+    refused(bucket, Some(6), "record = \"all\"");
 }

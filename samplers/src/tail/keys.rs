@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use super::SlowFrom;
 use super::arming::ProvisionalMode;
 use super::boost::Boost;
-use super::budget::Meters;
 use super::exemplars::{Exemplar, Exemplars};
 use super::histogram::Histogram;
 use super::policy::Quantile;
+use crate::cap::meters::Meters;
 use crate::nanos::Nanos;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering};
 

@@ -3,11 +3,11 @@
 use super::Tail;
 use super::arming::ProvisionalMode;
 use super::boost::{Boost, Boosting};
-use super::budget::{self, Meters};
 use super::exemplars::Exemplar;
 use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Record, Shape};
 use super::policy::{Policy, Rule, Severity, Slow, Value};
 use super::shapes::Shapes;
+use crate::cap::meters::{self, Meters};
 use crate::cap::{Cap, Meter};
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
@@ -172,7 +172,7 @@ struct PolicyState {
 impl PolicyState {
     /// The least threshold with which the trace fits into the policy's budget.
     fn threshold(&self, of_key: &Meters, trace: &Trace<'_>) -> Option<u64> {
-        budget::threshold(&self.budget, &self.meters, of_key, trace.bytes, trace.now)
+        meters::threshold(&self.budget, &self.meters, of_key, trace.bytes, trace.now)
     }
 }
 
@@ -443,7 +443,7 @@ impl TailSampler {
             let meters = (&state.meters, of_key);
             // Thinning early is of use only for a threshold.
             let randomness = if is_by_outcome { randomness } else { Randomness::MAX };
-            if budget::admit(&state.budget, meters, trace.bytes, randomness, trace.now) {
+            if meters::admit(&state.budget, meters, trace.bytes, randomness, trace.now) {
                 state.counts.kept.fetch_add(1, Ordering::Relaxed);
                 state.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
                 decided = Decided::Kept(at);
@@ -509,7 +509,7 @@ impl TailSampler {
     pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
         let Some(state) = self.policies.get(policy) else { return false };
         let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&state.meters);
-        let may = budget::admit_bytes(&state.budget, &state.meters, of_key, bytes, now);
+        let may = meters::admit_bytes(&state.budget, &state.meters, of_key, bytes, now);
         if may {
             state.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
         }

@@ -1,12 +1,13 @@
-//! The budget of a policy: what it may keep, of all keys and of each.
+//! The allowances of a cap with their state, asked together: for what is kept once a trace has
+//! ended, when its bytes are known.
 
-use crate::cap::{Allowance, Answer, Bucket, Cap, Meter};
+use super::{Allowance, Answer, Bucket, Cap, Meter};
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
 
-/// The state of a policy's allowances for traces and bytes.
+/// The state of allowances for traces and bytes.
 #[derive(Debug, Default)]
-pub(super) struct Meters {
+pub(crate) struct Meters {
     traces: Meter,
     bytes: Meter,
 }
@@ -26,7 +27,7 @@ fn of_trace<'a>(budget: &Cap, all: &'a Meters, of_key: &'a Meters, bytes: u64) -
 /// The least threshold with which a trace of this size fits into the budget now: 0 while every
 /// allowance is at least half full. It depends on earlier traces only, so it is the true threshold
 /// of a trace that is kept because its randomness reaches it. `None` if an allowance is used up.
-pub(super) fn threshold(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64, now: Nanos) -> Option<u64> {
+pub(crate) fn threshold(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64, now: Nanos) -> Option<u64> {
     let asked = of_trace(budget, all, of_key, bytes);
     asked.into_iter().try_fold(0, |threshold, (meter, allowance, units)| match allowance {
         None => Some(threshold),
@@ -36,7 +37,7 @@ pub(super) fn threshold(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64,
 
 /// Takes a trace of this size and randomness from the budget: from every allowance, or from none if
 /// its randomness is below the budget's [`threshold`].
-pub(super) fn admit(
+pub(crate) fn admit(
     budget: &Cap,
     (all, of_key): (&Meters, &Meters),
     bytes: u64,
@@ -47,7 +48,7 @@ pub(super) fn admit(
 }
 
 /// As [`admit`], for further bytes of an admitted trace.
-pub(super) fn admit_bytes(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64, now: Nanos) -> bool {
+pub(crate) fn admit_bytes(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64, now: Nanos) -> bool {
     let asked = [(&of_key.bytes, budget.key_bytes, bytes), (&all.bytes, budget.bytes, bytes)];
     admit_all(&asked, Randomness::MAX, now)
 }

@@ -1,0 +1,441 @@
+//! Decides about recorded traces whose root has ended.
+
+use super::table::{Decaying, Moment, Record, Table};
+use super::{Strata, Stratum};
+use crate::cap::Cap;
+use crate::cap::meters::{self, Meters};
+use crate::nanos::Nanos;
+use crate::probability::Probability;
+use crate::randomness::Randomness;
+use crate::stratified::{self, mix};
+use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::threshold::Threshold;
+
+/// A key with fewer traces than this is new.
+const NEW: f32 = 3.0;
+/// The share of the kept bytes that new keys may take together.
+const NEW_SHARE: f64 = 0.25;
+/// The first traces of a stratum that are kept before lambda is known.
+const FIRST: f32 = 3.0;
+/// The number of traces before which lambda is not solved, and between two solutions.
+const SOLVE_AFTER: u64 = 256;
+const SOLVE_EVERY: u64 = 128;
+/// The least time between two solutions.
+const SOLVE_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Lambda is corrected by at most this factor, up or down.
+const CORRECTION_MAX: f64 = 2.0;
+/// Traces are counted in 2^-8, since one stands for 1 / r.
+const PART_BITS: u32 = 8;
+/// A cap divides probabilities of 1 later than others, by this factor: from an eighth of the bucket
+/// on, in four halvings.
+const WHOLE: f64 = 4_096.0;
+
+/// A recorded trace whose root has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordedTrace<'a> {
+    /// The root's key.
+    pub key: &'a str,
+    /// Its stratum.
+    pub stratum: Stratum,
+    /// The threshold with which it was recorded: [`Strata::recorded`].
+    pub recorded: Threshold,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The current time.
+    pub now: Nanos,
+    /// Random bits, such as those of the trace id; the low 24 are used.
+    pub random: u64,
+}
+
+/// The decision about one recorded trace, as one among those that are recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// The threshold of the trace's stratum; `None` if the cap is used up.
+    pub threshold: Option<Threshold>,
+    /// The randomness to compare with it.
+    pub randomness: Randomness,
+    recorded: Threshold,
+}
+
+impl Draw {
+    #[cfg(test)]
+    pub(super) fn new(threshold: Option<Threshold>, randomness: Randomness, recorded: Threshold) -> Self {
+        Draw { threshold, randomness, recorded }
+    }
+
+    /// Whether the stratum keeps the trace.
+    pub fn keeps(&self) -> bool {
+        self.threshold.is_some_and(|threshold| threshold.keeps(self.randomness))
+    }
+
+    /// A threshold of this decision, and its randomness, as those of one decision about all traces,
+    /// recorded or not: 1 - r q, and 1 - r v. The randomness reaches the threshold if that of this
+    /// decision does, and is uniform above it, so that later samplers can compare it too.
+    pub fn of_all(&self, threshold: Threshold) -> (Threshold, Randomness) {
+        let recorded = Threshold::RANGE - self.recorded.get();
+        let part =
+            |kept: u64| (u128::from(kept) * u128::from(recorded) / u128::from(Threshold::RANGE)) as u64;
+        let above = |value: u64| Threshold::RANGE - part(Threshold::RANGE - value).max(1);
+        let randomness = Randomness::from_low_bits(above(self.randomness.get()));
+        (Threshold::new(above(threshold.get())).unwrap_or(Threshold::MAX), randomness)
+    }
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct StrataCounts {
+    /// Recorded traces that were decided.
+    pub decided: u64,
+    /// Those that their stratum kept.
+    pub kept: u64,
+    /// The bytes of those.
+    pub kept_bytes: u64,
+    /// Those dropped because the cap was used up, whatever their stratum.
+    pub refused: u64,
+    /// The strata with counts of their own at present.
+    pub strata: usize,
+    /// The lambda of strata without a probability in the parameters; `None` before the first
+    /// traces.
+    pub lambda: Option<f64>,
+}
+
+/// Relaxed everywhere: counts for statistics, which publish no other memory.
+#[derive(Debug, Default)]
+struct Tallies {
+    decided: AtomicU64,
+    kept: AtomicU64,
+    kept_bytes: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// A float that any thread may read and write.
+#[derive(Debug)]
+struct Float(AtomicU64);
+
+impl Float {
+    fn new(value: f64) -> Self {
+        Float(AtomicU64::new(value.to_bits()))
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// Decides by stratum. Any number of threads may call it at once; it takes no lock and allocates
+/// nothing when it decides.
+#[derive(Debug)]
+pub struct StrataSampler {
+    strata: Strata,
+    /// The hashes of the keys with probabilities, in order.
+    named: Box<[u64]>,
+    floor: f64,
+    cap: Cap,
+    /// The number of these parameters among all of the state.
+    number: u32,
+    state: Arc<State>,
+}
+
+/// The state that continues when parameters change.
+#[derive(Debug)]
+struct State {
+    secret: u64,
+    /// The traces of all keys, recorded or not, in 2^-8.
+    traces: AtomicU64,
+    keys: Table,
+    records: Table,
+    /// For strata without a record, by octave and error.
+    others: Box<[Record]>,
+    /// For all new keys.
+    new: Record,
+    bytes: Decaying,
+    /// The bytes of strata without a probability in the parameters, and those that they should have
+    /// kept by their probabilities.
+    unfitted: Decaying,
+    expected: Decaying,
+    lambda: Float,
+    correction: Float,
+    /// The probability of new keys.
+    new_p: Float,
+    /// The factor on all probabilities below 1, toward a budget.
+    factor: Float,
+    solved: AtomicU64,
+    solved_at: AtomicU64,
+    meters: Meters,
+    tallies: Tallies,
+}
+
+impl State {
+    fn new(secret: u64) -> Self {
+        State {
+            secret,
+            traces: AtomicU64::new(0),
+            keys: Table::new(Strata::MAX),
+            records: Table::new(Strata::MAX),
+            others: (0..2 * Stratum::OCTAVES).map(|_| Record::default()).collect(),
+            new: Record::default(),
+            bytes: Decaying::default(),
+            unfitted: Decaying::default(),
+            expected: Decaying::default(),
+            lambda: Float::new(0.0),
+            correction: Float::new(1.0),
+            new_p: Float::new(1.0),
+            factor: Float::new(1.0),
+            solved: AtomicU64::new(0),
+            solved_at: AtomicU64::new(0),
+            meters: Meters::default(),
+            tallies: Tallies::default(),
+        }
+    }
+}
+
+impl StrataSampler {
+    /// A sampler for these strata, under this process's share of a cap on traces and bytes; a cap's
+    /// allowances of keys do not apply. `secret` must be 64 unguessable bits, new for each process;
+    /// in a replay, the seed.
+    pub fn new(strata: Strata, cap: &Cap, secret: u64) -> Self {
+        Self::with_state(strata, cap, 1, Arc::new(State::new(secret)))
+    }
+
+    /// A sampler for other strata or another cap that continues with the counts of this one. This
+    /// one may be used until the other has taken its place.
+    #[must_use]
+    pub fn reconfigured(&self, strata: Strata, cap: &Cap) -> Self {
+        let state = Arc::clone(&self.state);
+        if self.strata.half_life == strata.half_life && self.strata.lambda == strata.lambda {
+            return Self::with_state(strata, cap, self.number.wrapping_add(1).max(1), state);
+        }
+        // Counts of another half-life, and what was solved for them, mean something else.
+        Self::new(strata, cap, stratified::mix(state.secret))
+    }
+
+    fn with_state(strata: Strata, cap: &Cap, number: u32, state: Arc<State>) -> Self {
+        let own = cap.own_share();
+        let mut cap = Cap::none();
+        (cap.traces, cap.bytes) = (own.traces, own.bytes);
+        let mut named: Box<[u64]> = strata.probabilities.keys().map(|key| hash(key)).collect();
+        named.sort_unstable();
+        if let Some(lambda) = strata.lambda {
+            state.lambda.set(lambda);
+        }
+        StrataSampler { named, floor: strata.floor().get(), cap, number, state, strata }
+    }
+
+    /// The settings.
+    pub fn strata(&self) -> &Strata {
+        &self.strata
+    }
+
+    /// Scales all probabilities below 1, and the share of the bytes that the others follow.
+    pub fn scale(&self, factor: f64) {
+        self.state.factor.set(factor);
+    }
+
+    /// Decides about one trace, and counts it.
+    pub fn draw(&self, trace: &RecordedTrace<'_>) -> Draw {
+        let weight = trace.recorded.adjusted_count();
+        let part = (weight * f64::from(1u32 << PART_BITS)) as u64;
+        let traces = self.state.traces.fetch_add(part, Ordering::Relaxed);
+        let now = self.moment(traces);
+        let key = hash(trace.key);
+        let bytes = (trace.bytes as f64 * weight) as f32;
+        self.state.bytes.add(bytes, now);
+        let count = |record: &Record| {
+            record.bytes.add(bytes, now);
+            record.count.add(weight as f32, now)
+        };
+        let is_new = self.named.binary_search(&key).is_err() && self.is_new(key, weight as f32, now);
+        let (record, place, p) = if is_new {
+            count(&self.state.new);
+            (&self.state.new, 0, self.state.new_p.get())
+        } else if let place = place(key, trace.stratum)
+            && let Some(record) = self.state.records.record(place, now)
+        {
+            let count = count(record);
+            let fitted = self.fitted(record, trace);
+            (record, place, self.probability(fitted, (count, bytes), (traces, now)))
+        } else {
+            let number = trace.stratum.number();
+            let record = &self.state.others[number];
+            let fitted = self.strata.probability(trace.key, trace.stratum);
+            let fitted = fitted.map(Probability::get);
+            let p = self.probability(fitted, (count(record), bytes), (traces, now));
+            (record, number as u64 + 1, p)
+        };
+        let q = (p / trace.recorded.probability().get()).min(1.0);
+        let start = mix(self.state.secret ^ place);
+        let randomness = stratified::value(start, record.next(), trace.random);
+        let threshold = self.capped(q, trace);
+        let draw = Draw { threshold, randomness, recorded: trace.recorded };
+        self.settle(draw, trace)
+    }
+
+    /// Whether the key has had few traces, or none at all, as far as is known.
+    fn is_new(&self, key: u64, weight: f32, now: Moment) -> bool {
+        self.state.keys.record(key, now).is_none_or(|record| record.count.add(weight, now) < NEW)
+    }
+
+    /// The probability in the parameters, looked up once for each record.
+    fn fitted(&self, record: &Record, trace: &RecordedTrace<'_>) -> Option<f64> {
+        let known = record.fitted(self.number).unwrap_or_else(|| {
+            let p = self.strata.probability(trace.key, trace.stratum).map(|p| p.get() as f32);
+            record.set_fitted(self.number, p);
+            p
+        });
+        known.map(f64::from)
+    }
+
+    fn probability(
+        &self,
+        fitted: Option<f64>,
+        (count, bytes): (f32, f32),
+        (traces, now): (u64, Moment),
+    ) -> f64 {
+        let factor = self.state.factor.get();
+        let lambda = self.state.lambda.get();
+        let p = match fitted {
+            Some(p) if p >= 1.0 => return 1.0,
+            Some(p) => return (p * factor).min(1.0),
+            None if lambda > 0.0 => (lambda / f64::from(count)).max(self.floor * factor).min(1.0),
+            None if count <= FIRST && traces >> PART_BITS < SOLVE_AFTER => 1.0,
+            None => self.strata.size.get(),
+        };
+        self.state.unfitted.add(bytes, now);
+        self.state.expected.add(bytes * p as f32, now);
+        p
+    }
+
+    /// The threshold with which the cap allows a trace of this probability; `None` if it is used
+    /// up. A cap that runs low divides probabilities below 1, and those of 1 only when it is nearly
+    /// used up.
+    fn capped(&self, q: f64, trace: &RecordedTrace<'_>) -> Option<Threshold> {
+        let meters = &self.state.meters;
+        let raised = meters::threshold(&self.cap, meters, meters, trace.bytes, trace.now)?;
+        let allowed = (Threshold::RANGE - raised) as f64 / Threshold::RANGE as f64;
+        let q = if q < 1.0 { q * allowed } else { (allowed * WHOLE).min(1.0) };
+        Probability::new(q).map(Threshold::from_probability)
+    }
+
+    fn settle(&self, draw: Draw, trace: &RecordedTrace<'_>) -> Draw {
+        let add = |tally: &AtomicU64, number| tally.fetch_add(number, Ordering::Relaxed);
+        add(&self.state.tallies.decided, 1);
+        let meters = (&self.state.meters, &self.state.meters);
+        let admits = || meters::admit(&self.cap, meters, trace.bytes, Randomness::MAX, trace.now);
+        if draw.threshold.is_none() || draw.keeps() && !admits() {
+            add(&self.state.tallies.refused, 1);
+            return Draw { threshold: None, ..draw };
+        }
+        if draw.keeps() {
+            add(&self.state.tallies.kept, 1);
+            add(&self.state.tallies.kept_bytes, trace.bytes);
+        }
+        draw
+    }
+
+    fn moment(&self, traces: u64) -> Moment {
+        Moment { at: (traces >> PART_BITS) as u32, half_life: self.strata.half_life }
+    }
+
+    /// Adapts lambda, and the probability of new keys, to the traffic so far. Call it at any time,
+    /// off the path of requests: it does nothing if too little has changed, and otherwise takes up
+    /// to a millisecond.
+    pub fn solve(&self, now: Nanos) {
+        let traces = self.state.traces.load(Ordering::Relaxed);
+        let (solved, solved_at) =
+            (self.state.solved.load(Ordering::Relaxed), self.state.solved_at.load(Ordering::Relaxed));
+        let parts = |number: u64| number << PART_BITS;
+        let is_due = if solved == 0 {
+            traces >= parts(SOLVE_AFTER)
+        } else {
+            traces.wrapping_sub(solved) >= parts(SOLVE_EVERY)
+                && now.get().abs_diff(solved_at) >= SOLVE_INTERVAL.get()
+        };
+        // Only the caller that changes the number solves.
+        if !is_due
+            || self
+                .state
+                .solved
+                .compare_exchange(solved, traces, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
+        {
+            return;
+        }
+        self.state.solved_at.store(now.get(), Ordering::Relaxed);
+        let moment = self.moment(traces);
+        let share = (self.strata.size.get() * self.state.factor.get()).min(1.0);
+        let bytes = |sum: &Decaying| f64::from(sum.get(moment));
+        let (all, new) = (bytes(&self.state.bytes), bytes(&self.state.new.bytes));
+        if new > 0.0 {
+            self.state.new_p.set((NEW_SHARE * share * all / new).min(1.0));
+        }
+        // The others share the rest of what new keys take.
+        let share = share * all - self.state.new_p.get() * new;
+        let share = (share / (all - new).max(1.0)).clamp(0.0, 1.0);
+        if self.strata.lambda.is_some() {
+            return;
+        }
+        // Traces without a record of their own are mostly of strata that are in no file.
+        let unfitted = self.state.records.records().filter(|record| record.fitted(self.number) == Some(None));
+        let unfitted: Vec<(f64, f64)> = unfitted
+            .chain(&self.state.others)
+            .map(|record| (record.count.get(moment).into(), record.bytes.get(moment).into()))
+            .filter(|&(count, _)| count > 0.0)
+            .collect();
+        let Some(lambda) = lambda(&unfitted, share, self.floor * self.state.factor.get()) else { return };
+        // A stratum's count has decayed since its last trace, so the sum above is not quite what is
+        // kept. The rest is corrected by what was.
+        let (wanted, expected) = (share * bytes(&self.state.unfitted), bytes(&self.state.expected));
+        let elapsed = (traces.wrapping_sub(solved) >> PART_BITS) as f64 / f64::from(self.strata.half_life);
+        if solved > 0 && wanted > 0.0 && expected > 0.0 {
+            let change = (wanted / expected).powf(elapsed.min(1.0));
+            let correction = self.state.correction.get() * change;
+            self.state.correction.set(correction.clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX));
+        }
+        self.state.lambda.set(lambda * self.state.correction.get());
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> StrataCounts {
+        let read = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
+        StrataCounts {
+            decided: read(&self.state.tallies.decided),
+            kept: read(&self.state.tallies.kept),
+            kept_bytes: read(&self.state.tallies.kept_bytes),
+            refused: read(&self.state.tallies.refused),
+            strata: self.state.records.records().filter(|record| record.is_taken()).count(),
+            lambda: Some(self.state.lambda.get()).filter(|lambda| *lambda > 0.0),
+        }
+    }
+}
+
+/// The lambda with which strata of these counts and bytes keep the share of their bytes; `None`
+/// without strata.
+fn lambda(strata: &[(f64, f64)], share: f64, floor: f64) -> Option<f64> {
+    let all: f64 = strata.iter().map(|(_, bytes)| bytes).sum();
+    let most = strata.iter().map(|(count, _)| *count).reduce(f64::max)?;
+    let kept = |lambda: f64| -> f64 {
+        strata.iter().map(|(count, bytes)| bytes * (lambda / count).max(floor).min(1.0)).sum()
+    };
+    // Halvings of the logarithm, to within a millionth of a millionth.
+    let (mut low, mut high) = ((1e-6f64).ln(), most.max(1.0).ln());
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        if kept(middle.exp()) > share * all { high = middle } else { low = middle }
+    }
+    Some(high.exp())
+}
+
+fn hash(key: &str) -> u64 {
+    crate::table::hash(key.as_bytes())
+}
+
+/// The place of a stratum among all.
+fn place(key: u64, stratum: Stratum) -> u64 {
+    let outcome = mix(stratum.number() as u64 + 1);
+    mix(key ^ outcome ^ stratum.kind.map_or(0, |kind| mix(kind).rotate_left(1)))
+}

@@ -1,0 +1,302 @@
+use std::collections::HashMap;
+
+use super::*;
+use crate::cap::{Allowance, Cap};
+use crate::nanos::Nanos;
+use crate::randomness::Randomness;
+use astracer_testing::SplitMix;
+
+fn p(value: f64) -> Probability {
+    Probability::new(value).unwrap()
+}
+
+fn threshold(value: f64) -> Threshold {
+    Threshold::from_probability(p(value))
+}
+
+fn stratum(text: &str) -> Stratum {
+    text.parse().unwrap()
+}
+
+#[test]
+fn octaves_are_binary_logarithms_of_milliseconds() {
+    let octave = |micros: u64| Stratum::new(Nanos::new(micros * 1_000), false).octave;
+    assert_eq!([0, 400, 999].map(octave), [-1; 3]);
+    assert_eq!([1_000, 1_999, 2_000, 3_999, 1_024_000].map(octave), [0, 0, 1, 1, 10]);
+    assert_eq!(Stratum::new(Nanos::new(u64::MAX), false).octave, 40);
+}
+
+#[test]
+fn strata_are_read_as_they_are_written() {
+    for text in ["8", "-1e", "40", "0e:1", "7:9f3a0c"] {
+        assert_eq!(stratum(text).to_string(), text);
+    }
+    for text in ["", "e", "-2", "41", "8x", "8:", "8:g", "8ee"] {
+        assert!(text.parse::<Stratum>().is_err(), "{text}");
+    }
+}
+
+/// Section 5 of the specification: its own, else of any kind, else the next lower octave's.
+#[test]
+fn a_stratum_without_a_probability_takes_that_of_the_nearest_below() {
+    let strata = Strata::new(p(0.1)).unwrap();
+    let given = [("3", 0.1), ("7", 0.5), ("8e", 0.9), ("7:a", 0.3)];
+    let strata = given
+        .iter()
+        .fold(strata, |strata, (text, value)| strata.with_probability("k", stratum(text), p(*value)));
+    let of = |text| strata.probability("k", stratum(text)).map(Probability::get);
+    assert_eq!(
+        ["3", "5", "7", "12", "7:a", "7:b", "12:a"].map(of),
+        [0.1, 0.1, 0.5, 0.5, 0.3, 0.5, 0.5].map(Some)
+    );
+    assert_eq!(["2", "8e", "9e", "7e"].map(of), [None, Some(0.9), Some(0.9), None]);
+    assert_eq!(strata.probability("other", stratum("3")), None);
+}
+
+#[test]
+fn a_multiple_of_the_heads_probability_is_recorded_and_at_most_all() {
+    let strata = Strata::new(p(0.1)).unwrap();
+    let recorded = |head| strata.recorded(threshold(head)).probability().get();
+    assert!((recorded(0.02) - 0.1).abs() < 1e-12);
+    assert_eq!([0.2, 0.7, 1.0].map(recorded), [1.0; 3]);
+    assert_eq!(strata.clone().with_record(Record::All).unwrap().recorded(Threshold::MAX), Threshold::ALWAYS);
+    for wrong in [0.5, f64::NAN, f64::INFINITY] {
+        assert!(strata.clone().with_record(Record::Times(wrong)).is_err());
+    }
+}
+
+/// One threshold for both phases: kept traces have a randomness at or above it, and it says r q.
+#[test]
+fn both_phases_make_one_threshold() {
+    let mut random = SplitMix::new(5);
+    for (r, q) in [(1.0, 0.3), (0.5, 1.0), (0.03, 0.2), (1e-9, 1e-6)] {
+        for _ in 0..200 {
+            let randomness = Randomness::from_low_bits(random.next());
+            let draw = Draw::new(Some(threshold(q)), randomness, threshold(r));
+            let (all, rv) = draw.of_all(threshold(q));
+            assert!((all.probability().get() / (r * q) - 1.0).abs() < 1e-3, "{r} {q}: {all}");
+            assert!(!draw.keeps() || all.keeps(rv), "{r} {q} {randomness:?}");
+        }
+    }
+}
+
+/// Traffic of three keys: a common one with rare slow calls, a slow one, and a rare one.
+fn traffic(random: &mut SplitMix, n: usize) -> Vec<(&'static str, Stratum, u64)> {
+    let mut part = |of: u64| random.next() % of;
+    (0..n)
+        .map(|_| {
+            let (key, micros, bytes) = match part(1_000) {
+                0..5 => ("rare", 3_000, 2_000),
+                5..100 => ("slow", 200_000 + part(400_000), 5_000),
+                100..110 => ("common", 900_000, 4_000),
+                _ => ("common", 1_500 + part(5_000), 1_000),
+            };
+            (key, Stratum::new(Nanos::new(micros * 1_000), part(300) == 0), bytes)
+        })
+        .collect()
+}
+
+struct Run {
+    decided: f64,
+    bytes: f64,
+    kept_bytes: f64,
+    weights: HashMap<(&'static str, Stratum), (f64, f64, f64)>,
+}
+
+/// Plays traffic through a sampler, as a service would: the head records, then strata decide.
+fn run(strata: Strata, cap: &Cap, head: f64, seed: u64, traces: &[(&'static str, Stratum, u64)]) -> Run {
+    let mut random = SplitMix::new(seed ^ 0x5eed);
+    let sampler = StrataSampler::new(strata, cap, seed);
+    let recorded = sampler.strata().recorded(threshold(head));
+    let mut run = Run { decided: 0.0, bytes: 0.0, kept_bytes: 0.0, weights: HashMap::new() };
+    for (at, &(key, stratum, bytes)) in traces.iter().enumerate() {
+        let now = Nanos::from_millis(at as u64);
+        let sums = run.weights.entry((key, stratum)).or_default();
+        sums.0 += 1.0;
+        run.bytes += bytes as f64;
+        sampler.solve(now);
+        if !recorded.keeps(Randomness::from_low_bits(random.next())) {
+            continue;
+        }
+        run.decided += 1.0;
+        let draw = sampler.draw(&RecordedTrace { key, stratum, recorded, bytes, now, random: random.next() });
+        if let Some(threshold) = draw.threshold.filter(|_| draw.keeps()) {
+            let (threshold, _) = draw.of_all(threshold);
+            let p = threshold.probability().get();
+            sums.1 += 1.0 / p;
+            sums.2 += (1.0 - p) / p / p;
+            run.kept_bytes += bytes as f64;
+        }
+    }
+    assert_eq!(sampler.counts().decided as f64, run.decided);
+    run
+}
+
+/// The sums of weights are unbiased whatever decides: over seeds, their mean is within four
+/// standard errors of the true count. Spread numbers make the true error smaller than this one.
+#[test]
+fn sums_of_weights_are_those_of_all_traces() {
+    let fitted = Strata::new(p(0.1)).unwrap();
+    let fitted = [("common", "0", 0.05), ("common", "9", 1.0), ("slow", "7", 0.2), ("slow", "8", 0.6)]
+        .iter()
+        .fold(fitted, |all, (key, text, value)| all.with_probability(*key, stratum(text), p(*value)));
+    let plain = Strata::new(p(0.1)).unwrap();
+    let capped = Cap { traces: Allowance::new(60.0, 60.0).ok(), ..Cap::none() };
+    let mut random = SplitMix::new(11);
+    let traces = traffic(&mut random, 6_000);
+    for strata in [plain, fitted] {
+        for (record, head) in [(Record::All, 0.1), (Record::Times(5.0), 0.1), (Record::Times(3.0), 0.02)] {
+            for cap in [Cap::none(), capped] {
+                let mut sums: HashMap<_, (f64, f64, f64)> = HashMap::new();
+                let seeds = 30;
+                for seed in 0..seeds {
+                    let strata = strata.clone().with_record(record).unwrap();
+                    for (place, (count, weight, variance)) in run(strata, &cap, head, seed, &traces).weights {
+                        let sum = sums.entry(place).or_default();
+                        *sum = (count, sum.1 + weight, sum.2 + variance);
+                    }
+                }
+                for (place, (count, weight, variance)) in sums {
+                    let seeds = seeds as f64;
+                    let error = variance.sqrt() / seeds;
+                    // A rare stratum may be in no sample at all; then its error is unknown.
+                    if variance > 0.0 && count > 20.0 {
+                        let off = (weight / seeds - count).abs();
+                        assert!(off <= 4.0 * error, "{place:?} {record:?}: {off} of {count}, {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_share_of_bytes_is_kept_and_rare_strata_whole() {
+    let mut random = SplitMix::new(3);
+    let traces = traffic(&mut random, 60_000);
+    for size in [0.05, 0.1, 0.3] {
+        let run = run(
+            Strata::new(p(size)).unwrap().with_record(Record::All).unwrap(),
+            &Cap::none(),
+            1.0,
+            9,
+            &traces,
+        );
+        let share = run.kept_bytes / run.bytes;
+        assert!((0.9..=1.1).contains(&(share / size)), "{share} of {size}");
+        let (_, (count, weight, _)) = run
+            .weights
+            .iter()
+            .find(|((key, place), _)| *key == "common" && place.octave == 9 && place.is_error)
+            .unwrap();
+        assert!((weight - count).abs() < 1e-6, "each of the rarest stratum: {weight} of {count}");
+    }
+}
+
+/// The specification's figure: with 30 % unique names, at most 1.1 of the size.
+#[test]
+fn new_keys_share_an_allowance() {
+    for one_in in [33, 3, 1] {
+        let mut random = SplitMix::new(8);
+        let strata = Strata::new(p(0.1)).unwrap().with_record(Record::All).unwrap();
+        let sampler = StrataSampler::new(strata, &Cap::none(), 1);
+        let (mut all, mut kept) = (0, 0);
+        for (at, (key, stratum, bytes)) in traffic(&mut random, 40_000).into_iter().enumerate() {
+            let now = Nanos::from_millis(at as u64);
+            let unique = format!("unique {at}");
+            let key = if at % one_in == 0 { unique.as_str() } else { key };
+            sampler.solve(now);
+            let trace = RecordedTrace {
+                key,
+                stratum,
+                recorded: Threshold::ALWAYS,
+                bytes,
+                now,
+                random: random.next(),
+            };
+            all += bytes;
+            kept += if sampler.draw(&trace).keeps() { bytes } else { 0 };
+        }
+        let share = kept as f64 / all as f64;
+        assert!(share <= 0.11, "one in {one_in}: {share}");
+        assert!(sampler.counts().strata <= 100, "{:?}", sampler.counts());
+    }
+}
+
+/// More strata than there are records: each trace is decided, and the size holds.
+#[test]
+fn strata_beyond_the_table_count_together() {
+    let mut random = SplitMix::new(8);
+    let strata = Strata::new(p(0.1)).unwrap().by_kind(true).with_record(Record::All).unwrap();
+    let sampler = StrataSampler::new(strata, &Cap::none(), 1);
+    let mut kept = 0;
+    for at in 0..60_000u64 {
+        let now = Nanos::from_millis(at);
+        let stratum = stratum("4").with_kind(Some(random.next() % 20_000));
+        sampler.solve(now);
+        let recorded = Threshold::ALWAYS;
+        kept += u64::from(
+            sampler
+                .draw(&RecordedTrace { key: "k", stratum, recorded, bytes: 10, now, random: random.next() })
+                .keeps(),
+        );
+    }
+    assert!(sampler.counts().strata <= Strata::MAX);
+    assert!((5_400..6_600).contains(&kept), "{kept}");
+}
+
+/// A burst of one stratum empties no other: the cap divides its probability and leaves those of 1.
+#[test]
+fn a_cap_leaves_strata_that_are_kept_whole() {
+    let strata = Strata::new(p(0.5)).unwrap().with_record(Record::All).unwrap();
+    let strata =
+        strata.with_probability("burst", stratum("0"), p(0.5)).with_probability("odd", stratum("9"), p(1.0));
+    let cap = Cap { traces: Allowance::new(100.0, 100.0).ok(), ..Cap::none() };
+    let sampler = StrataSampler::new(strata, &cap, 4);
+    let mut random = SplitMix::new(2);
+    let (mut odd, mut burst, mut weights) = (0, 0, 0.0);
+    for at in 0..20_000u64 {
+        let (key, octave) = if at % 100 == 0 { ("odd", "9") } else { ("burst", "0") };
+        let now = Nanos::new(at * 100_000);
+        let recorded = Threshold::ALWAYS;
+        let trace =
+            RecordedTrace { key, stratum: stratum(octave), recorded, bytes: 1, now, random: random.next() };
+        let draw = sampler.draw(&trace);
+        match draw.threshold {
+            Some(threshold) if draw.keeps() => {
+                if key == "odd" {
+                    odd += 1;
+                    assert_eq!(threshold, Threshold::ALWAYS);
+                } else {
+                    burst += 1;
+                    weights += threshold.adjusted_count();
+                }
+            }
+            _ => assert_eq!(key, "burst", "at {at}"),
+        }
+    }
+    // 20 s of 100 a second and a burst of 100 at most; 10,000 a second are offered.
+    assert_eq!(odd, 200);
+    assert!(odd + burst <= 300, "{burst}");
+    assert!((weights / 19_800.0 - 1.0).abs() < 0.2, "{weights}");
+}
+
+#[test]
+fn a_clock_set_back_and_idle_ages_change_no_weight() {
+    let sampler = StrataSampler::new(Strata::new(p(0.1)).unwrap(), &Cap::none(), 1);
+    let mut random = SplitMix::new(2);
+    for now in [5, 3, u64::MAX, 0] {
+        let now = Nanos::new(now);
+        sampler.solve(now);
+        let trace = RecordedTrace {
+            key: "k",
+            stratum: stratum("3"),
+            recorded: threshold(1e-12),
+            bytes: u64::MAX,
+            now,
+            random: random.next(),
+        };
+        let draw = sampler.draw(&trace);
+        assert!(draw.threshold.is_some(), "{draw:?}");
+    }
+}
