@@ -59,6 +59,9 @@ pub enum Reason {
     Boost,
     /// A parent in another process.
     Parent,
+    /// Strata decide once the trace has ended: see [`strata`](crate::strata). The threshold is that
+    /// with which the trace is recorded.
+    Strata,
 }
 
 impl Reason {
@@ -78,6 +81,7 @@ impl Reason {
             Reason::Override => "override",
             Reason::Boost => "boost",
             Reason::Parent => "parent",
+            Reason::Strata => "strata",
         }
     }
 }

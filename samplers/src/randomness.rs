@@ -1,5 +1,7 @@
 //! The 56 random bits that a decision compares with a threshold.
 
+use crate::stratified::mix;
+
 /// A trace's randomness `R`: 56 bits, the same for every span of the trace.
 ///
 /// It is the tracestate's `rv` if there is one, otherwise the last seven bytes of a randomly
@@ -23,6 +25,13 @@ impl Randomness {
     /// The last seven bytes of a trace id.
     pub const fn from_trace_id(trace_id: u128) -> Self {
         Self::from_low_bits(trace_id as u64)
+    }
+
+    /// A hash of a trace id, for a decision that must not depend on the one by the id's own bytes.
+    /// Each `purpose` has an independent value.
+    pub const fn hashed(trace_id: u128, purpose: u64) -> Self {
+        let high = mix((trace_id >> 64) as u64 ^ mix(purpose));
+        Self::from_low_bits(mix(trace_id as u64 ^ high))
     }
 
     /// The value, below 2^56.

@@ -340,6 +340,21 @@ impl Sampler {
         self.admit(decision, request)
     }
 
+    /// Counts a call that strata decide about later, and returns the threshold with which this sampler
+    /// would have kept it, whatever the cap; `None` if it does not decide by chance. The call counts as
+    /// dropped here.
+    pub fn count(&self, request: &Request<'_>) -> Option<Threshold> {
+        match &self.kind {
+            Kind::Bump(table) => table.count(request),
+            Kind::AnyBump(table) => table.count(request),
+            Kind::TokenBucket(table) => table.count(request),
+            Kind::Fixed(table) => table.count(request),
+            Kind::Ratio(threshold) => Some(*threshold),
+            Kind::Always => Some(Threshold::ALWAYS),
+            Kind::Never | Kind::EveryNth(_) => None,
+        }
+    }
+
     /// Decides by an override instead. The cap still applies, and the call is counted as usual.
     pub fn decide_by(&self, by: Override, request: &Request<'_>) -> Decision {
         let threshold = by.threshold();

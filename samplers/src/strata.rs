@@ -37,6 +37,7 @@
 //! A trace that is not recorded cannot be kept. The head records the share r of a key's traces, and
 //! a recorded one is kept with p / r, so it is kept with p in all, or with r if that is less.
 
+mod kind;
 mod sampler;
 mod stratum;
 mod table;
@@ -45,6 +46,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub use kind::Kind;
 pub use sampler::{Draw, RecordedTrace, StrataCounts, StrataSampler};
 pub use stratum::Stratum;
 
@@ -210,15 +212,17 @@ impl Strata {
         })
     }
 
-    /// The threshold with which a trace is recorded that the head sampler keeps with this one.
-    /// A sampler that does not decide by chance has none: then all traces must be recorded.
-    pub fn recorded(&self, head: Threshold) -> Threshold {
-        match self.record {
-            Record::All => Threshold::ALWAYS,
-            Record::Times(times) => {
+    /// The threshold with which a trace is recorded that the head sampler keeps with this one. `None`
+    /// stands for a sampler that does not decide by chance, with which nothing is recorded unless all
+    /// is.
+    pub fn recorded(&self, head: Option<Threshold>) -> Option<Threshold> {
+        match (self.record, head) {
+            (Record::All, _) => Some(Threshold::ALWAYS),
+            (Record::Times(_), None) => None,
+            (Record::Times(times), Some(head)) => {
                 let kept = (Threshold::RANGE - head.get()) as f64 * times;
                 // A cast saturates.
-                Threshold::new(Threshold::RANGE.saturating_sub(kept as u64)).unwrap_or(Threshold::MAX)
+                Some(Threshold::new(Threshold::RANGE.saturating_sub(kept as u64)).unwrap_or(Threshold::MAX))
             }
         }
     }

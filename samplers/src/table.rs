@@ -210,7 +210,13 @@ impl<L: Policy> Table<L> {
     /// The sampler's own decision, before caps and overrides, with the record's id.
     #[inline]
     fn decide_alone(&self, request: &Request<'_>) -> (Called, Decision) {
-        let Request { key, randomness, now } = *request;
+        self.call(request, |threshold| request.randomness.get() >= threshold)
+    }
+
+    /// One call that is kept or dropped by what the function says of the key's threshold.
+    #[inline]
+    fn call(&self, request: &Request<'_>, keeps: impl Fn(u64) -> bool) -> (Called, Decision) {
+        let Request { key, now, .. } = *request;
         let hash = hash(key.as_bytes());
         let Called { id, is_new } = match self.find(hash, key) {
             Some(id) => Called { id, is_new: false },
@@ -219,7 +225,7 @@ impl<L: Policy> Table<L> {
         let record = &self.state.records[id as usize];
         let policy = self.policies.of(record.policy());
         let step = record.step(policy, now, &self.state.pace);
-        let keep = randomness.get() >= step.threshold;
+        let keep = keeps(step.threshold);
         let counted = self.state.tallies.add(id, step.slot, keep);
         if let Write::Batch(calls) = step.write
             && counted.is_multiple_of(calls)
@@ -247,6 +253,11 @@ impl<L: Policy> Table<L> {
     }
 
     /// Decides by this threshold in place of the sampler's. The call is counted as usual.
+    /// Counts a call as dropped, and returns the threshold with which it would be kept.
+    pub(crate) fn count(&self, request: &Request<'_>) -> Option<Threshold> {
+        self.call(request, |_| false).1.threshold
+    }
+
     pub(crate) fn decide_by(&self, threshold: u64, request: &Request<'_>) -> Decision {
         let (called, own) = self.decide_alone(request);
         self.replaced(called.id, own, Decision::by_override(threshold, request.randomness), request)

@@ -6,6 +6,8 @@ mod late;
 mod sampling;
 
 pub use self::build::BuildError;
+#[cfg(feature = "parameters")]
+pub(crate) use self::build::secret;
 use self::sampling::default_sampler;
 
 use std::any::type_name;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_model::Destination;
+use astracer_samplers::strata::Strata;
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Budget, Cap, Config, Limits, Probability, RandomSource};
 use opentelemetry::propagation::TextMapCompositePropagator;
@@ -120,6 +123,9 @@ pub struct Builder {
     #[cfg(feature = "parameters")]
     file_tail: Tail,
     own_policies: Vec<OwnPolicy>,
+    /// The strata in effect, and those set in code.
+    strata: Option<Strata>,
+    own_strata: Option<Strata>,
     baggage_attributes: Option<BaggageAttributes>,
     observer: Option<Arc<dyn Observer>>,
 }

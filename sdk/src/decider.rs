@@ -13,7 +13,9 @@ use std::sync::{Arc, OnceLock};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::tail::{Boosting, KeyNumber, TailSampler};
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Meter, Nanos, Randomness, Reason, Request, Sampler, Stratified};
+use astracer_samplers::{
+    Decision, Meter, Nanos, Randomness, Reason, Request, Sampler, Stratified, Threshold,
+};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
@@ -26,6 +28,7 @@ use crate::propagation::is_undecided;
 use crate::rules::Rules;
 use crate::why::Why;
 use astracer_spans::clock::{Clock, Ticks};
+use astracer_spans::late::CurrentStrata;
 use astracer_spans::panics::caught;
 use astracer_spans::reentry::{Busy, ReentryGuard};
 use astracer_spans::stats::{Counters, Tally};
@@ -57,6 +60,8 @@ pub(crate) struct Decider {
     notes: AtomicBool,
     /// The traces that parents in other processes keep, if the cap bounds them.
     followed: Meter,
+    /// The strata of the rules, for the ends of traces.
+    pub(crate) strata: Arc<CurrentStrata>,
     /// Policies at the end of traces, which count roots by key, even those that a parent decided.
     pub(crate) tail: Option<Arc<TailSampler>>,
     /// The policies that the service was started with, and those of its parameters file, which code
@@ -116,6 +121,14 @@ pub(crate) struct RootDecision {
     pub(crate) trace_state: State,
     pub(crate) attributes: Option<Vec<KeyValue>>,
     pub(crate) weighing: Weighing,
+    /// With strata: the threshold with which the trace is recorded, and whether it is.
+    pub(crate) recorded: Option<(Threshold, bool)>,
+}
+
+/// With which threshold a trace is recorded for its stratum, and whether its randomness reaches it.
+fn recorded_by(decision: &Decision, randomness: Randomness) -> Option<(Threshold, bool)> {
+    let threshold = decision.threshold.filter(|_| decision.reason == Reason::Strata)?;
+    Some((threshold, threshold.keeps(randomness)))
 }
 
 fn weighing_of(decision: &Decision) -> Weighing {
@@ -131,6 +144,7 @@ impl RootDecision {
         trace_state: State::EMPTY,
         attributes: None,
         weighing: Weighing::Never,
+        recorded: None,
     };
 }
 
@@ -154,6 +168,7 @@ impl Decider {
             why: None,
             kept_keys: OnceLock::new(),
             followed: Meter::default(),
+            strata: Arc::default(),
             tail: None,
             #[cfg(feature = "parameters")]
             policies: Default::default(),
@@ -167,6 +182,7 @@ impl Decider {
 
     /// Prepares for rules that are about to take effect. Callers must not run it concurrently.
     pub(crate) fn prepare(&self, rules: &Rules) {
+        self.strata.set(rules.strata.clone());
         let caps_keys = rules.sampler.cap().key_bytes.is_some();
         if caps_keys {
             self.kept_keys.get_or_init(KeptKeys::default);
@@ -292,13 +308,14 @@ impl Decider {
         RootDecision { keep, trace_state, weighing: Weighing::IfCertain, ..RootDecision::DROP }
     }
 
-    /// Asks the sampler about a local root. `parent` is invalid if the root has none.
+    /// Asks the sampler about a local root. `parent` is invalid if the root has none; `records` says
+    /// whether the caller can record a trace that is decided later.
     pub(crate) fn ask(
         &self,
         key: &str,
         trace_id: TraceId,
         parent: &SpanContext,
-        began: Ticks,
+        (began, records): (Ticks, bool),
     ) -> RootDecision {
         let state = parent.trace_state();
         let mut member = trace_state::member(state);
@@ -308,8 +325,9 @@ impl Decider {
         }
         let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
         let number = self.key_number(key);
-        let decision = self.decide((key, number), trace_id, randomness, began);
-        self.decided((key, number), &decision, (state, member))
+        let decision = self.decide((key, number), trace_id, randomness, (began, records));
+        let recorded = recorded_by(&decision, randomness);
+        RootDecision { recorded, ..self.decided((key, number), &decision, (state, member)) }
     }
 
     /// Asks the sampler about a local root without a parent, whose key is made of the callsite's
@@ -324,15 +342,16 @@ impl Decider {
             let drawn = self.stratified_for(key, trace_id);
             let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let number = self.key_number_of(metadata, key);
-            let decision = self.decide((key, number), trace_id, randomness, began);
+            let decision = self.decide((key, number), trace_id, randomness, (began, true));
+            let recorded = recorded_by(&decision, randomness);
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
                 let (text, weighing) = (self.text(key), weighing_of(&decision));
-                return RootDecision { key: number, text, weighing, ..RootDecision::DROP };
+                return RootDecision { key: number, text, weighing, recorded, ..RootDecision::DROP };
             }
             let member = OtMember::of_numbers(None, drawn);
-            self.decided((key, number), &decision, (&TraceState::NONE, member))
+            RootDecision { recorded, ..self.decided((key, number), &decision, (&TraceState::NONE, member)) }
         })
     }
 
@@ -350,6 +369,7 @@ impl Decider {
             trace_state: weight::decided(state, member, decision),
             attributes: (self.describes && decision.keep).then(|| weight::attributes(key, decision)),
             weighing: weighing_of(decision),
+            recorded: None,
         }
     }
 
@@ -368,12 +388,15 @@ impl Decider {
         (key, number): (&str, Option<KeyNumber>),
         trace_id: TraceId,
         randomness: Randomness,
-        began: Ticks,
+        (began, records): (Ticks, bool),
     ) -> Decision {
         let decision = self.with_rules(|rules| {
             let now = if rules.is_capped { self.now() } else { self.decision_time(began) };
             let request = Request::new(key, randomness, now);
-            rules.decide(&request, self.boosting(number, now))
+            match records {
+                true => rules.decide_recording(&request, self.boosting(number, now)),
+                false => rules.decide(&request, self.boosting(number, now)),
+            }
         });
         self.counters.tally(if decision.keep { Tally::RootsKept } else { Tally::RootsDropped }, 1);
         if self.notes.load(Ordering::Relaxed) {

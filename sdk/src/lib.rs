@@ -155,9 +155,10 @@ mod totals;
 mod why;
 
 pub use astracer_model::destination;
+pub use astracer_samplers::strata;
 pub use astracer_samplers::tail::{Boost, Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
 pub use astracer_samplers::{
-    Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
+    Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override, Probability,
     RandomSource, Reason, Snapshot, Template,
 };
 

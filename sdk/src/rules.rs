@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use astracer_samplers::strata::StrataSampler;
 use astracer_samplers::tail::Boosting;
-use astracer_samplers::{Config, Decision, Nanos, Override, Request, Sampler};
+use astracer_samplers::{Config, Decision, Nanos, Override, Reason, Request, Sampler};
 
 use astracer_spans::sync::statics::{AtomicU64, Ordering};
 
@@ -13,6 +14,8 @@ use astracer_spans::sync::statics::{AtomicU64, Ordering};
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) sampler: Arc<Sampler>,
+    /// Strata that decide once a trace has ended; the sampler then says what is recorded.
+    pub(crate) strata: Option<Arc<StrataSampler>>,
     pub(crate) overrides: BTreeMap<String, Forced>,
     pub(crate) dry_run: Option<Arc<DryRun>>,
     is_plain: bool,
@@ -88,7 +91,8 @@ impl DryRunStats {
 
 impl Rules {
     pub(crate) fn new(sampler: Arc<Sampler>) -> Self {
-        Rules { sampler, overrides: BTreeMap::new(), dry_run: None, is_plain: true, is_capped: false }.ready()
+        let overrides = BTreeMap::new();
+        Rules { sampler, strata: None, overrides, dry_run: None, is_plain: true, is_capped: false }.ready()
     }
 
     /// Updates the derived fields. Call it after each change of the others.
@@ -106,6 +110,25 @@ impl Rules {
             None if self.is_plain => self.sampler.decide(request),
             boosting => self.decide_specially(request, boosting),
         }
+    }
+
+    /// As [`Rules::decide`], for a root whose trace this process can record. With strata, the decision
+    /// is to drop it for now, and its threshold is that with which it is recorded. An override or a
+    /// boost decides alone, so that the traces that it keeps are whole in all processes.
+    #[inline]
+    pub(crate) fn decide_recording(&self, request: &Request<'_>, boosting: Option<Boosting<'_>>) -> Decision {
+        match &self.strata {
+            Some(strata) if boosting.is_none() && !self.is_overridden(request) => {
+                let recorded = strata.strata().recorded(self.sampler.count(request));
+                Decision { keep: false, threshold: recorded, reason: Reason::Strata }
+            }
+            _ => self.decide(request, boosting),
+        }
+    }
+
+    fn is_overridden(&self, request: &Request<'_>) -> bool {
+        let forced = self.overrides.get(request.key);
+        forced.is_some_and(|forced| request.now < forced.until)
     }
 
     #[cold]

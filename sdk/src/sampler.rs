@@ -56,7 +56,7 @@ impl ShouldSample for AstracerSampler {
                 let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);
                 let (mut memory, pairs) = (String::new(), Pairs(attributes));
                 let key = decider.key_of(&Root::new(name, &pairs), &mut memory);
-                decider.ask(&key, trace_id, parent, decider.clock.ticks())
+                decider.ask(&key, trace_id, parent, (decider.clock.ticks(), false))
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };

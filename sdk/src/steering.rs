@@ -7,13 +7,16 @@ mod counts;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use astracer_samplers::strata::Strata;
 use astracer_samplers::{Cap, Config, Nanos, Probability};
 #[cfg(feature = "parameters")]
-use astracer_samplers::{RandomSource, parameters::Parameters, tail::Tail};
+use astracer_samplers::{RandomSource, parameters::Parameters, strata::StrataSampler, tail::Tail};
 
 pub(crate) use self::budget_control::BudgetControl;
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
+#[cfg(feature = "parameters")]
+use crate::builder::secret;
 use crate::decider::Decider;
 #[cfg(feature = "parameters")]
 use crate::fault::SteerError;
@@ -30,6 +33,9 @@ pub(crate) struct Steering {
     /// The lock is held throughout a change of sampler or cap, so such changes run one at a time.
     /// Locked before the others.
     own_cap: Mutex<Cap>,
+    /// The strata set through the builder, which apply if a parameters file has none.
+    #[cfg_attr(not(feature = "parameters"), expect(dead_code, reason = "only a file replaces strata"))]
+    own_strata: Option<Strata>,
     carried: Mutex<CarriedCounts>,
     /// Present only with a budget. Locked before `carried`.
     budget_control: Option<Mutex<BudgetControl>>,
@@ -41,12 +47,13 @@ impl Steering {
     pub(crate) fn new(
         decider: Arc<Decider>,
         budget_control: Option<BudgetControl>,
-        own_cap: Cap,
+        (own_cap, own_strata): (Cap, Option<Strata>),
         recorded_kept: Option<Probability>,
     ) -> Self {
         Steering {
             decider,
             own_cap: Mutex::new(own_cap),
+            own_strata,
             carried: Mutex::default(),
             budget_control: budget_control.map(Mutex::new),
             recorded_kept: Mutex::new(recorded_kept),
@@ -109,6 +116,11 @@ impl Steering {
             .as_mut()
             .and_then(|budget_control| budget_control.interval_over(self.decider.now(), progress));
         if let Some(scaled) = scaled {
+            if let (Some(strata), Some(factor)) =
+                (self.decider.strata.get(), budget_control.as_ref().and_then(|control| control.factor()))
+            {
+                strata.scale(factor);
+            }
             self.replace(Some(&scaled), None);
         }
     }
@@ -128,7 +140,22 @@ impl Steering {
                     rules.sampler.replaced(config, cap, now)
                 }
             };
+            if let Some(strata) = rules.strata.as_ref().filter(|_| cap != rules.sampler.cap()) {
+                rules.strata = Some(Arc::new(strata.reconfigured(strata.strata().clone(), cap)));
+            }
             rules.sampler = Arc::new(next);
+        });
+    }
+
+    /// Replaces the strata. Their counts continue.
+    #[cfg(feature = "parameters")]
+    fn set_strata(&self, strata: Option<Strata>, cap: &Cap) {
+        self.change(|rules, _, _| {
+            rules.strata = strata.map(|strata| match &rules.strata {
+                Some(old) if *old.strata() == strata => Arc::clone(old),
+                Some(old) => Arc::new(old.reconfigured(strata, cap)),
+                None => Arc::new(StrataSampler::new(strata, cap, secret())),
+            });
         });
     }
 
@@ -158,7 +185,10 @@ impl Steering {
                 tail == Tail::default() || decider.policies.contains(&tail),
                 "`[tail]` differs from its value at the service's start; restart it to change policies",
             ),
-            (strata.is_none(), "the service cannot follow `[strata]` yet"),
+            (
+                strata.is_none() || decider.tail.is_some(),
+                "the service was started without `[strata]` or policies; restart it with one of them",
+            ),
             (
                 budget.is_none() || self.budget_control.is_some(),
                 "the service was started without a budget; restart it with one",
@@ -171,7 +201,9 @@ impl Steering {
             control.set_budget(budget);
         }
         *lock(&self.recorded_kept) = recorded_kept;
-        self.tune(&config, Some(if cap.is_none() { &*own_cap } else { &cap }));
+        let cap = if cap.is_none() { &*own_cap } else { &cap };
+        self.set_strata(strata.or_else(|| self.own_strata.clone()), cap);
+        self.tune(&config, Some(cap));
         let now = self.in_use();
         Ok((before != now).then(|| format!("new parameters: {now}; before: {before}")))
     }
@@ -186,7 +218,11 @@ impl Steering {
         let budget =
             budget.map(|budget| format!(", budget {budget:.0} bytes per second")).unwrap_or_default();
         let cap = if sampler.cap().is_none() { String::new() } else { format!(", cap {}", sampler.cap()) };
-        format!("{config}{budget}{cap}")
+        let strata = match self.decider.strata.get() {
+            Some(strata) => format!(", strata of {} keys", strata.strata().probabilities().count()),
+            None => String::new(),
+        };
+        format!("{config}{budget}{cap}{strata}")
     }
 
     pub(crate) fn forget_expired(&self) {

@@ -144,6 +144,7 @@ fn words(reason: Reason) -> &'static str {
         Reason::CapEmpty => "the cap on kept traces was used up",
         Reason::Override => "an operator's override applied to the key",
         Reason::Boost => "an error or a slow root had raised the key's probability",
+        Reason::Strata => "strata decide once the root has ended, about the recorded share of its key",
         _ => reason.name(),
     }
 }

@@ -11,6 +11,7 @@
 //! trace were not recorded.
 
 mod announcement;
+mod kind;
 mod late_spans;
 mod own_policy;
 mod ring;
@@ -22,8 +23,9 @@ mod view;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use astracer_samplers::strata::{Draw, RecordedTrace, StrataSampler, Stratum};
 use astracer_samplers::tail::{Decided, Exemplar, KeyNumber, Policy, Severity, Tail, TailSampler};
-use astracer_samplers::{Allowance, Meter, Nanos, Threshold};
+use astracer_samplers::{Allowance, Meter, Nanos, Randomness, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
 pub use self::announcement::{Announcement, Announcements};
@@ -42,6 +44,7 @@ use crate::record::{Buffer, Header, KeepReason};
 use crate::reentry::Busy;
 use crate::stats::{GivenUp, TailStats, Tally};
 use crate::sync::statics::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
 use crate::thread;
 use crate::traces::{HELD_BYTES, ProvisionalTrace, TraceRef, Traces};
 use crate::weight::{self, Weighing};
@@ -50,6 +53,8 @@ use crate::weight::{self, Weighing};
 #[derive(Debug)]
 pub struct LateTraces {
     sampler: Arc<TailSampler>,
+    /// Strata that decide about recorded traces, before the policies.
+    strata: Arc<CurrentStrata>,
     own: Vec<OwnPolicy>,
     ring: Ring,
     clock: Clock,
@@ -66,6 +71,22 @@ pub struct LateTraces {
     callers: Meter,
     callers_rate: Option<Allowance>,
     warned_elsewhere: AtomicBool,
+}
+
+/// The strata in effect, which may be replaced at any time.
+#[derive(Debug, Default)]
+pub struct CurrentStrata(Mutex<Option<Arc<StrataSampler>>>);
+
+impl CurrentStrata {
+    pub fn get(&self) -> Option<Arc<StrataSampler>> {
+        lock(&self.0).clone()
+    }
+
+    pub fn set(&self, strata: Option<Arc<StrataSampler>>) {
+        let old = std::mem::replace(&mut *lock(&self.0), strata);
+        // Freed without the lock, since it may be large.
+        drop(old);
+    }
 }
 
 /// The end of a root of a trace that the head sampler kept.
@@ -89,12 +110,31 @@ pub struct RootEnd {
     pub weighing: Weighing,
 }
 
+/// The weight of a trace that is kept late.
+#[derive(Clone, Copy, Debug)]
+pub struct Weight {
+    threshold: Threshold,
+    /// The randomness that reaches the threshold, if it is not the trace's own.
+    randomness: Option<Randomness>,
+}
+
+/// The purposes of [`Randomness::hashed`].
+const STRATUM: u64 = 1;
+const POLICIES: u64 = 2;
+const WEIGHT: u64 = 3;
+
+/// Randomness that is independent of the trace id's own, by which the head decided.
+fn hashed(trace_id: TraceId, purpose: u64) -> Randomness {
+    Randomness::hashed(u128::from_be_bytes(trace_id.to_bytes()), purpose)
+}
+
 /// Traces per second that other processes may request.
 const CALLERS_RATE: f64 = 100.0;
 
 impl LateTraces {
     pub fn new(
         (tail, sampler): (&Tail, Arc<TailSampler>),
+        strata: Arc<CurrentStrata>,
         own: Vec<OwnPolicy>,
         explains: bool,
         clock: Clock,
@@ -108,6 +148,7 @@ impl LateTraces {
             wants_warnings: sampler.wants(Severity::Warning),
             weighs: sampler.decides_by_outcome(),
             sampler,
+            strata,
             own,
             clock,
             queue,
@@ -141,7 +182,7 @@ impl LateTraces {
     /// The names of reasons, indexed by [`KeepReason::index`].
     pub fn reasons(sampler: &TailSampler) -> Arc<[Box<str>]> {
         let policies = sampler.rules().map(|rule| rule.policy.reason());
-        ["hand", "caller"].into_iter().chain(policies).map(Box::from).collect()
+        ["hand", "caller", "stratum"].into_iter().chain(policies).map(Box::from).collect()
     }
 
     /// Handles the end of a provisional trace's root. The caller holds no lock.
@@ -158,13 +199,10 @@ impl LateTraces {
             let _busy = Busy::mark();
             self.sampler().note_error(trace.key, root.now);
         }
-        let kept = self.decide(&mut trace, root.now, !patience.is_over());
+        let kept = self.decide(&mut trace, root.now, root.weighing, !patience.is_over());
         let requested = self.ring.take_request(trace.header.trace_id, root.at);
         let way_out = match (kept, requested) {
-            (Some((by, threshold)), _) => {
-                let is_true = |threshold: &Threshold| self.is_true(&trace, root.weighing, *threshold);
-                WayOut::Kept(by, threshold.filter(is_true))
-            }
+            (Some((by, weight)), _) => WayOut::Kept(by, weight),
             (None, Some(by)) => WayOut::Kept(by, None),
             (None, None) if self.makes_room(&mut trace, traces) => {
                 return self.hold(trace, root.at, patience);
@@ -201,7 +239,7 @@ impl LateTraces {
         }
         let trace_id = trace.header.trace_id;
         match way_out {
-            WayOut::Kept(by, threshold) => self.export(&mut trace, (by, threshold), patience),
+            WayOut::Kept(by, weight) => self.export(&mut trace, (by, weight), patience),
             WayOut::GivenUp(reason) => {
                 self.logs.each(|holds| holds.note_given_up(trace_id));
                 self.queue.counters.give_up(reason, trace.counted);
@@ -216,30 +254,69 @@ impl LateTraces {
         self.settle(trace, WayOut::GivenUp(reason), Patience::None);
     }
 
-    /// Returns the policy that keeps the trace, and the threshold with which policies that decide
-    /// by outcome keep such traces, if this one's randomness reaches it. The service's own
-    /// functions may take any time, so they run only if `has_time`.
+    /// Returns the reason for keeping the trace, and its weight if that is known. Its stratum decides
+    /// once, then the policies, by a randomness of their own: their budgets must not depend on the
+    /// stratum's numbers, which follow from each other. The service's own functions may take any
+    /// time, so they run only if `has_time`.
     fn decide(
         &self,
         trace: &mut ProvisionalTrace,
         now: Nanos,
+        weighing: Weighing,
         has_time: bool,
-    ) -> Option<(KeepReason, Option<Threshold>)> {
+    ) -> Option<(KeepReason, Option<Weight>)> {
+        let drawn = self.draw(trace, now);
         let header = &trace.header;
-        let randomness = header.state.randomness().unwrap_or_else(|| weight::of_trace_id(header.trace_id));
+        let id = weight::of_trace_id(header.trace_id);
+        let randomness = match drawn {
+            Some(_) => hashed(header.trace_id, POLICIES),
+            None => header.state.randomness().unwrap_or(id),
+        };
         let own: &[OwnPolicy] = if has_time { &self.own } else { &[] };
         let view = PolicyView { trace: self.view(trace), own };
         let shape = if self.is_shaped { shape::of(view.trace.spans) } else { 0 };
         let submitted = view.submitted(trace.key, now, (shape, trace.buffer.bytes_used()));
         let busy = Busy::mark();
+        let by_policies = drawn.and_then(|_| self.sampler().threshold(&submitted));
         let (decided, threshold) = self.sampler().decide_by_chance(&submitted, randomness);
         drop(busy);
-        match decided {
-            Decided::Kept(place) => return Some((KeepReason::policy(place), threshold)),
-            Decided::Refused(place) => trace.refused_by = Some(KeepReason::policy(place)),
-            _ => {}
-        }
-        None
+        let by_policy = match decided {
+            Decided::Kept(place) => Some(KeepReason::policy(place)),
+            Decided::Refused(place) => {
+                trace.refused_by = Some(KeepReason::policy(place));
+                None
+            }
+            _ => None,
+        };
+        let Some(draw) = drawn else {
+            let is_true = |threshold: &Threshold| self.is_true(trace, weighing, *threshold);
+            let weight = threshold.filter(is_true).map(|threshold| Weight { threshold, randomness: None });
+            return by_policy.map(|by| (by, weight));
+        };
+        // A policy that decides by more than the outcome gives no weight.
+        let is_by_chance = draw.keeps || threshold.is_some();
+        let random = hashed(trace.header.trace_id, WEIGHT).get();
+        let weight = draw.of_all(by_policies, random).filter(|_| is_by_chance);
+        let weight = weight.map(|(threshold, value)| Weight { threshold, randomness: Some(value) });
+        let by = by_policy.or(draw.keeps.then_some(KeepReason::STRATUM));
+        by.map(|by| (by, weight))
+    }
+
+    /// The decision of the trace's stratum. `None` if strata do not decide about it, or have decided.
+    fn draw(&self, trace: &mut ProvisionalTrace, now: Nanos) -> Option<Draw> {
+        let recorded = trace.recorded.take()?;
+        let strata = self.strata.get()?;
+        let is_error = trace.severity == Severity::Error;
+        let kind = strata.strata().is_by_kind().then(|| kind::of(trace.buffer.view(&trace.header)));
+        let _busy = Busy::mark();
+        Some(strata.draw(&RecordedTrace {
+            key: self.sampler().key_text(trace.key).unwrap_or_default(),
+            stratum: Stratum::new(Nanos::new(trace.duration), is_error).with_kind(kind),
+            recorded,
+            bytes: trace.buffer.bytes_used() as u64,
+            now,
+            random: hashed(trace.header.trace_id, STRATUM).get(),
+        }))
     }
 
     /// Whether the policies' threshold is the true one of a trace that was dropped. It is not if a
@@ -306,7 +383,7 @@ impl LateTraces {
     fn export(
         &self,
         trace: &mut ProvisionalTrace,
-        (by, threshold): (KeepReason, Option<Threshold>),
+        (by, weight): (KeepReason, Option<Weight>),
         patience: Patience,
     ) {
         match by {
@@ -321,7 +398,13 @@ impl LateTraces {
         self.announced.add(trace.header.trace_id);
         self.logs.each(|holds| holds.note_kept(trace.header.trace_id));
         self.queue.wait_for_space(patience);
-        let state = std::mem::take(&mut trace.header.state).with_threshold(threshold);
+        let state = std::mem::take(&mut trace.header.state);
+        let state = match weight {
+            Some(Weight { threshold, randomness: Some(randomness) }) => {
+                state.with_weight(threshold, randomness)
+            }
+            weight => state.with_threshold(weight.map(|weight| weight.threshold)),
+        };
         let header = Header { state, kept_by: by, ..trace.header.clone() };
         let is_taken = self.queue.push(header, &mut trace.buffer);
         // An exemplar must name a trace that can be found.
@@ -356,6 +439,9 @@ impl LateTraces {
         let expired = self.ring.expire(self.clock.ticks());
         expired.into_iter().for_each(|expired| self.give_up_expired(expired));
         self.own.iter().for_each(OwnPolicy::warn);
+        if let Some(strata) = self.strata.get() {
+            strata.solve(self.clock.since_origin(self.clock.ticks()));
+        }
         if self.queue.counters.tallied(Tally::RootsElsewhere) > 0
             && !self.warned_elsewhere.swap(true, Ordering::Relaxed)
         {
@@ -428,6 +514,7 @@ impl LateTraces {
     pub fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
         TailStats {
             policies: self.sampler().counts(),
+            strata: self.strata.get().map(|strata| strata.counts()),
             not_there: self.ring.missed.load(Ordering::Relaxed),
             traces_open: traces.provisional().into(),
             ring_bytes: self.ring.budget.used() as u64,
@@ -439,8 +526,14 @@ impl LateTraces {
         }
     }
 
-    pub fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
-        let trace = traces.take_provisional(began, key);
+    pub fn slot(
+        &self,
+        traces: &Traces,
+        began: Ticks,
+        key: KeyNumber,
+        recorded: Option<Threshold>,
+    ) -> Option<TraceRef> {
+        let trace = traces.take_provisional(began, key, recorded);
         if trace == TraceRef::NONE {
             self.queue.counters.tally(Tally::WithoutSlot, 1);
             return None;

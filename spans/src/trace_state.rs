@@ -112,6 +112,18 @@ impl State {
         }
     }
 
+    /// The state with this threshold and randomness in place of any others.
+    pub fn with_weight(&self, threshold: Threshold, randomness: Randomness) -> Self {
+        match self.0.as_deref() {
+            None | Some(Repr::Weight(_)) => State::of_numbers(Some(threshold), Some(randomness)),
+            Some(Repr::List(state)) => {
+                let mut member = member(state);
+                (member.threshold, member.randomness) = (Some(threshold), Some(randomness));
+                State::with_member(state, member)
+            }
+        }
+    }
+
     pub fn header(&self) -> String {
         match self.0.as_deref() {
             None => String::new(),

@@ -59,6 +59,8 @@ struct Slot {
     opened: AtomicU64,
     marks: AtomicU64,
     key: AtomicU32,
+    /// The threshold with which the trace was recorded; `u64::MAX` if its stratum does not decide.
+    recorded: AtomicU64,
     gathered: Mutex<Gathered>,
 }
 

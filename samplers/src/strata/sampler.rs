@@ -52,37 +52,43 @@ pub struct RecordedTrace<'a> {
 pub struct Draw {
     /// The threshold of the trace's stratum; `None` if the cap is used up.
     pub threshold: Option<Threshold>,
-    /// The randomness to compare with it.
-    pub randomness: Randomness,
+    /// Whether the stratum keeps the trace.
+    pub keeps: bool,
     recorded: Threshold,
 }
 
 impl Draw {
     #[cfg(test)]
-    pub(super) fn new(threshold: Option<Threshold>, randomness: Randomness, recorded: Threshold) -> Self {
-        Draw { threshold, randomness, recorded }
+    pub(super) fn new(threshold: Option<Threshold>, keeps: bool, recorded: Threshold) -> Self {
+        Draw { threshold, keeps, recorded }
     }
 
-    /// Whether the stratum keeps the trace.
-    pub fn keeps(&self) -> bool {
-        self.threshold.is_some_and(|threshold| threshold.keeps(self.randomness))
-    }
-
-    /// A threshold of this decision, and its randomness, as those of one decision about all traces,
-    /// recorded or not: 1 - r q, and 1 - r v. The randomness reaches the threshold if that of this
-    /// decision does, and is uniform above it, so that later samplers can compare it too.
-    pub fn of_all(&self, threshold: Threshold) -> (Threshold, Randomness) {
-        let recorded = Threshold::RANGE - self.recorded.get();
-        let part =
-            |kept: u64| (u128::from(kept) * u128::from(recorded) / u128::from(Threshold::RANGE)) as u64;
-        let above = |value: u64| Threshold::RANGE - part(Threshold::RANGE - value).max(1);
-        let randomness = Randomness::from_low_bits(above(self.randomness.get()));
-        (Threshold::new(above(threshold.get())).unwrap_or(Threshold::MAX), randomness)
+    /// The threshold and randomness of a kept trace, as those of one decision about all traces,
+    /// recorded or not. `also` is the threshold with which policies keep such traces by a randomness
+    /// of their own, independent of the stratum's. So the trace is kept with
+    ///
+    /// > p = r (1 - (1 - q)(1 - q'))
+    ///
+    /// where r is the probability of being recorded, and q and q' are those of stratum and policies.
+    /// `random` are random bits: the randomness is uniform above the threshold, so that later
+    /// samplers can compare it too. `None` if neither threshold is known.
+    pub fn of_all(&self, also: Option<Threshold>, random: u64) -> Option<(Threshold, Randomness)> {
+        if self.threshold.is_none() && also.is_none() {
+            return None;
+        }
+        let all = u128::from(Threshold::RANGE);
+        let rejects = |threshold: Option<Threshold>| threshold.map_or(all, |it| u128::from(it.get()));
+        let kept = all - rejects(self.threshold) * rejects(also) / all;
+        let recorded = all - u128::from(self.recorded.get());
+        let kept = ((kept * recorded / all) as u64).clamp(1, Threshold::RANGE);
+        let below = u128::from(kept) * u128::from(Randomness::from_low_bits(random).get()) / all;
+        let threshold = Threshold::RANGE - kept;
+        Some((Threshold::new(threshold)?, Randomness::from_low_bits(threshold + below as u64)))
     }
 }
 
 /// Counts since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StrataCounts {
     /// Recorded traces that were decided.
@@ -95,9 +101,6 @@ pub struct StrataCounts {
     pub refused: u64,
     /// The strata with counts of their own at present.
     pub strata: usize,
-    /// The lambda of strata without a probability in the parameters; `None` before the first
-    /// traces.
-    pub lambda: Option<f64>,
 }
 
 /// Relaxed everywhere: counts for statistics, which publish no other memory.
@@ -271,8 +274,8 @@ impl StrataSampler {
         let start = mix(self.state.secret ^ place);
         let randomness = stratified::value(start, record.next(), trace.random);
         let threshold = self.capped(q, trace);
-        let draw = Draw { threshold, randomness, recorded: trace.recorded };
-        self.settle(draw, trace)
+        let keeps = threshold.is_some_and(|threshold| threshold.keeps(randomness));
+        self.settle(Draw { threshold, keeps, recorded: trace.recorded }, trace)
     }
 
     /// Whether the key has had few traces, or none at all, as far as is known.
@@ -326,11 +329,11 @@ impl StrataSampler {
         add(&self.state.tallies.decided, 1);
         let meters = (&self.state.meters, &self.state.meters);
         let admits = || meters::admit(&self.cap, meters, trace.bytes, Randomness::MAX, trace.now);
-        if draw.threshold.is_none() || draw.keeps() && !admits() {
+        if draw.threshold.is_none() || draw.keeps && !admits() {
             add(&self.state.tallies.refused, 1);
-            return Draw { threshold: None, ..draw };
+            return Draw { threshold: None, keeps: false, ..draw };
         }
-        if draw.keeps() {
+        if draw.keeps {
             add(&self.state.tallies.kept, 1);
             add(&self.state.tallies.kept_bytes, trace.bytes);
         }
@@ -399,6 +402,11 @@ impl StrataSampler {
         self.state.lambda.set(lambda * self.state.correction.get());
     }
 
+    /// The lambda of strata without a probability in the parameters; `None` before the first traces.
+    pub fn lambda(&self) -> Option<f64> {
+        Some(self.state.lambda.get()).filter(|lambda| *lambda > 0.0)
+    }
+
     /// Counts since the start.
     pub fn counts(&self) -> StrataCounts {
         let read = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
@@ -408,7 +416,6 @@ impl StrataSampler {
             kept_bytes: read(&self.state.tallies.kept_bytes),
             refused: read(&self.state.tallies.refused),
             strata: self.state.records.records().filter(|record| record.is_taken()).count(),
-            lambda: Some(self.state.lambda.get()).filter(|lambda| *lambda > 0.0),
         }
     }
 }

@@ -56,28 +56,38 @@ fn a_stratum_without_a_probability_takes_that_of_the_nearest_below() {
 #[test]
 fn a_multiple_of_the_heads_probability_is_recorded_and_at_most_all() {
     let strata = Strata::new(p(0.1)).unwrap();
-    let recorded = |head| strata.recorded(threshold(head)).probability().get();
+    let recorded = |head| strata.recorded(Some(threshold(head))).unwrap().probability().get();
     assert!((recorded(0.02) - 0.1).abs() < 1e-12);
     assert_eq!([0.2, 0.7, 1.0].map(recorded), [1.0; 3]);
-    assert_eq!(strata.clone().with_record(Record::All).unwrap().recorded(Threshold::MAX), Threshold::ALWAYS);
+    assert_eq!(strata.clone().with_record(Record::All).unwrap().recorded(None), Some(Threshold::ALWAYS));
     for wrong in [0.5, f64::NAN, f64::INFINITY] {
         assert!(strata.clone().with_record(Record::Times(wrong)).is_err());
     }
 }
 
-/// One threshold for both phases: kept traces have a randomness at or above it, and it says r q.
+/// One threshold for recording, stratum and policies: r (1 - (1 - q)(1 - q')). The randomness reaches
+/// it, and is uniform above it.
 #[test]
-fn both_phases_make_one_threshold() {
+fn all_decisions_make_one_threshold() {
     let mut random = SplitMix::new(5);
-    for (r, q) in [(1.0, 0.3), (0.5, 1.0), (0.03, 0.2), (1e-9, 1e-6)] {
-        for _ in 0..200 {
-            let randomness = Randomness::from_low_bits(random.next());
-            let draw = Draw::new(Some(threshold(q)), randomness, threshold(r));
-            let (all, rv) = draw.of_all(threshold(q));
-            assert!((all.probability().get() / (r * q) - 1.0).abs() < 1e-3, "{r} {q}: {all}");
-            assert!(!draw.keeps() || all.keeps(rv), "{r} {q} {randomness:?}");
+    for (r, q, also) in [(1.0, 0.3, None), (0.5, 1.0, None), (0.03, 0.2, Some(0.5)), (1e-9, 1e-6, Some(1e-3))]
+    {
+        let draw = Draw::new(Some(threshold(q)), true, threshold(r));
+        let expected = r * (1.0 - (1.0 - q) * (1.0 - also.unwrap_or(0.0)));
+        let mut mean = 0.0;
+        for _ in 0..2_000 {
+            let (all, rv) = draw.of_all(also.map(threshold), random.next()).unwrap();
+            assert!((all.probability().get() / expected - 1.0).abs() < 1e-3, "{r} {q}: {all}");
+            assert!(all.keeps(rv));
+            let kept = 2f64.powi(56) * all.probability().get();
+            mean += (rv.get() - all.get()) as f64 / kept / 2_000.0;
         }
+        // A mean of 2,000 uniform numbers: 0.5 with a standard deviation of 0.0065.
+        assert!((mean - 0.5).abs() < 0.03, "{mean}");
     }
+    assert_eq!(Draw::new(None, false, threshold(0.5)).of_all(None, 7), None);
+    let alone = Draw::new(None, false, threshold(0.5)).of_all(Some(threshold(0.5)), 7).unwrap();
+    assert!((alone.0.probability().get() - 0.25).abs() < 1e-9);
 }
 
 /// Traffic of three keys: a common one with rare slow calls, a slow one, and a rare one.
@@ -107,7 +117,7 @@ struct Run {
 fn run(strata: Strata, cap: &Cap, head: f64, seed: u64, traces: &[(&'static str, Stratum, u64)]) -> Run {
     let mut random = SplitMix::new(seed ^ 0x5eed);
     let sampler = StrataSampler::new(strata, cap, seed);
-    let recorded = sampler.strata().recorded(threshold(head));
+    let recorded = sampler.strata().recorded(Some(threshold(head))).unwrap();
     let mut run = Run { decided: 0.0, bytes: 0.0, kept_bytes: 0.0, weights: HashMap::new() };
     for (at, &(key, stratum, bytes)) in traces.iter().enumerate() {
         let now = Nanos::from_millis(at as u64);
@@ -120,8 +130,8 @@ fn run(strata: Strata, cap: &Cap, head: f64, seed: u64, traces: &[(&'static str,
         }
         run.decided += 1.0;
         let draw = sampler.draw(&RecordedTrace { key, stratum, recorded, bytes, now, random: random.next() });
-        if let Some(threshold) = draw.threshold.filter(|_| draw.keeps()) {
-            let (threshold, _) = draw.of_all(threshold);
+        if draw.keeps {
+            let (threshold, _) = draw.of_all(None, random.next()).unwrap();
             let p = threshold.probability().get();
             sums.1 += 1.0 / p;
             sums.2 += (1.0 - p) / p / p;
@@ -215,7 +225,7 @@ fn new_keys_share_an_allowance() {
                 random: random.next(),
             };
             all += bytes;
-            kept += if sampler.draw(&trace).keeps() { bytes } else { 0 };
+            kept += if sampler.draw(&trace).keeps { bytes } else { 0 };
         }
         let share = kept as f64 / all as f64;
         assert!(share <= 0.11, "one in {one_in}: {share}");
@@ -238,7 +248,7 @@ fn strata_beyond_the_table_count_together() {
         kept += u64::from(
             sampler
                 .draw(&RecordedTrace { key: "k", stratum, recorded, bytes: 10, now, random: random.next() })
-                .keeps(),
+                .keeps,
         );
     }
     assert!(sampler.counts().strata <= Strata::MAX);
@@ -263,7 +273,7 @@ fn a_cap_leaves_strata_that_are_kept_whole() {
             RecordedTrace { key, stratum: stratum(octave), recorded, bytes: 1, now, random: random.next() };
         let draw = sampler.draw(&trace);
         match draw.threshold {
-            Some(threshold) if draw.keeps() => {
+            Some(threshold) if draw.keeps => {
                 if key == "odd" {
                     odd += 1;
                     assert_eq!(threshold, Threshold::ALWAYS);
@@ -299,4 +309,19 @@ fn a_clock_set_back_and_idle_ages_change_no_weight() {
         let draw = sampler.draw(&trace);
         assert!(draw.threshold.is_some(), "{draw:?}");
     }
+}
+
+/// Loops of any length are of one kind; another name, or a name at another depth, is another kind.
+#[test]
+fn kinds_are_sets_of_names_and_depths() {
+    let of = |spans: &[(&str, usize)]| {
+        let mut kind = Kind::default();
+        spans.iter().for_each(|(name, depth)| kind.add(name, *depth));
+        kind.take()
+    };
+    let one = of(&[("root", 0), ("read", 1), ("write", 1)]);
+    assert_eq!(one, of(&[("write", 1), ("read", 1), ("read", 1), ("root", 0), ("write", 1)]));
+    assert_ne!(one, of(&[("root", 0), ("read", 1), ("write", 2)]));
+    assert_ne!(one, of(&[("root", 0), ("read", 1)]));
+    assert_ne!(one, of(&[("root", 0), ("read", 1), ("wrote", 1)]));
 }

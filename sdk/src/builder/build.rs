@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fmt, io, mem, thread};
 
 use astracer_model::span::{Resource as ModelResource, Scope};
+use astracer_samplers::strata::StrataSampler;
 use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
 use astracer_samplers::{Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry::{KeyValue, TraceFlags};
@@ -21,6 +22,7 @@ use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::layer::AstracerLayer;
 use crate::observer::Observer;
 use crate::reports::{Reports, Watched};
+use crate::rules::Rules;
 use crate::sampler::AstracerSampler;
 use crate::steering::{BudgetControl, Steering};
 use crate::why::Why;
@@ -53,6 +55,9 @@ impl Builder {
         }
         let resource = with_own_name(self.resource.take().unwrap_or_else(|| Resource::builder().build()));
         let counters = Arc::new(Counters::default());
+        if self.tail == Tail::default() && self.strata.is_some() {
+            self.tail = Tail::default().with_hold(HOLD_WITH_STRATA);
+        }
         let tail = self.keeps_late().then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
         let decider = self.decider(&resource, tail.clone(), counters.clone());
         let (settings, clock) = (self.settings, &decider.clock);
@@ -80,7 +85,12 @@ impl Builder {
             #[cfg(feature = "parameters")]
             poller: self.polled.take().map(crate::polling::Poller::new),
             resource,
-            steering: Arc::new(Steering::new(decider.clone(), control, self.own_cap, self.recorded_kept)),
+            steering: Arc::new(Steering::new(
+                decider.clone(),
+                control,
+                (self.own_cap, self.own_strata.take()),
+                self.recorded_kept,
+            )),
             decider,
             counters,
             queue,
@@ -131,11 +141,8 @@ impl Builder {
             Some(path) => housekeeping::warm_start(&sampler, path),
             None => Nanos::ZERO,
         };
-        let stratified = (self.random == RandomSource::Stratified).then(|| {
-            // `RandomState` is seeded by the operating system: a secret without another dependency.
-            let secret = RandomState::new().hash_one(std::process::id());
-            Stratified::new(secret, self.sampler_limits)
-        });
+        let is_stratified = self.random == RandomSource::Stratified;
+        let stratified = is_stratified.then(|| Stratified::new(secret(), self.sampler_limits));
         let mut decider = Decider::new(sampler, self.clock.take().unwrap_or_default(), counters);
         decider.key = mem::take(&mut self.key).with_resource(resource);
         decider.parents = self.parents;
@@ -144,6 +151,12 @@ impl Builder {
         decider.passes_keys = self.observer.as_deref().is_some_and(Observer::reads_keys);
         decider.why = (self.explained > 0).then(|| Why::new(self.explained));
         decider.tail = tail;
+        if let Some(strata) = self.strata.take() {
+            let strata = StrataSampler::new(strata, &self.cap, secret());
+            let mut rules = Rules::clone(&decider.rules.load());
+            rules.strata = Some(Arc::new(strata));
+            decider.rules.store(rules);
+        }
         #[cfg(feature = "parameters")]
         {
             decider.policies = [self.tail.clone(), mem::take(&mut self.file_tail)];
@@ -159,7 +172,8 @@ impl Builder {
     ) -> LateTraces {
         let own = mem::take(&mut self.own_policies);
         let explains = decider.why.is_some();
-        LateTraces::new((&self.tail, sampler), own, explains, decider.clock.clone(), queue.clone())
+        let strata = Arc::clone(&decider.strata);
+        LateTraces::new((&self.tail, sampler), strata, own, explains, decider.clock.clone(), queue.clone())
     }
 
     fn start_workers(
@@ -181,7 +195,7 @@ impl Builder {
             destination: destination.clone(),
             admission: Box::new(admission),
             upkeep: Arc::downgrade(shared) as Weak<dyn Upkeep>,
-            idle: self.idle(),
+            idle: self.idle(shared),
             running: AtomicUsize::new(in_flight),
         });
         let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
@@ -202,10 +216,18 @@ impl Builder {
         Ok(())
     }
 
-    fn idle(&self) -> Duration {
+    fn idle(&self, shared: &Shared) -> Duration {
+        if shared.decider.strata.get().is_some() {
+            return IDLE_MIN;
+        }
         let held = if self.keeps_late() { Duration::from_nanos(self.tail.hold.get()) } else { IDLE_MAX };
         self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX)
     }
+}
+
+/// `RandomState` is seeded by the operating system: a secret without another dependency.
+pub(crate) fn secret() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 fn start_keepers(shared: &Shared) -> Result<(), BuildError> {
@@ -251,6 +273,10 @@ fn with_own_name(resource: Resource) -> Resource {
     ];
     with_attributes(&resource, own)
 }
+
+/// The time for which ended traces are held with strata and without policies: parts of the slowest
+/// traces wait for their root's.
+const HOLD_WITH_STRATA: Nanos = Nanos::from_secs(30);
 
 /// Upper bound on exports in flight. More threads would only contend for the queue.
 const EXPORTS_MAX: usize = 64;

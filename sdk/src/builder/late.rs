@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use astracer_samplers::strata::Strata;
 use astracer_samplers::tail::{Policy, Tail};
 
 use super::Builder;
@@ -31,6 +32,22 @@ impl Builder {
     /// Such roots are counted as [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
     pub fn with_tail(mut self, tail: Tail) -> Self {
         self.tail = tail;
+        self
+    }
+
+    /// Decides about traces by stratum when their root ends: by key, duration and outcome. The sampler
+    /// then decides which traces are recorded. See [`Strata`], and `tune --late` of the command-line
+    /// tool, which finds their probabilities. None by default.
+    ///
+    /// Kept traces have true weights. They are dropped as far as other processes can see, like those
+    /// that a policy keeps. Strata work for the layer and the subscriber: with the sampler in another
+    /// SDK's provider, the sampler decides alone.
+    ///
+    /// Without policies, ended traces are held for 30 seconds, so that the parts of other processes
+    /// can follow their root's.
+    pub fn with_strata(mut self, strata: Strata) -> Self {
+        self.strata = Some(strata.clone());
+        self.own_strata = Some(strata);
         self
     }
 

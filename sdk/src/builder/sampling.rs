@@ -142,8 +142,9 @@ impl Builder {
 #[cfg(feature = "parameters")]
 impl Builder {
     pub(super) fn take(&mut self, parameters: Parameters) {
-        let Parameters { config, key, random, cap, tail, budget, strata: _, recorded_kept, comments: _ } =
+        let Parameters { config, key, random, cap, tail, budget, strata, recorded_kept, comments: _ } =
             parameters;
+        self.strata = strata.or_else(|| self.own_strata.clone());
         self.recorded_kept = recorded_kept;
         self.chores.follows_file = recorded_kept.is_some();
         (self.key, self.random, self.sampler) = (key.into(), random, Some(config));

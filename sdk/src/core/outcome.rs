@@ -6,7 +6,7 @@
 //! panic.
 
 use astracer_samplers::tail::{Ended, KeyNumber, ProvisionalMode, Recording, Severity};
-use astracer_samplers::{Nanos, Randomness};
+use astracer_samplers::{Nanos, Randomness, Threshold};
 use opentelemetry::TraceId;
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::Id;
@@ -53,12 +53,18 @@ impl Core {
                 late.sampler().recording(key, randomness, self.shared.decider.decision_time(began))
             }
         };
-        match recording {
-            Recording::No => return None,
-            Recording::ByShare => decision.weighing = Weighing::Never,
-            Recording::ByKey => {}
-        }
-        late.slot(&self.shared.traces, began, key)
+        let by_stratum = decision.recorded.filter(|(_, is_recorded)| *is_recorded);
+        let recorded = match (recording, by_stratum) {
+            // All traces of the key are recorded at present, so the stratum decides about all.
+            (Recording::ByKey, _) => decision.recorded.map(|_| Threshold::ALWAYS),
+            (_, Some((threshold, _))) => Some(threshold),
+            (Recording::No, None) => return None,
+            (Recording::ByShare, None) => {
+                decision.weighing = Weighing::Never;
+                None
+            }
+        };
+        late.slot(&self.shared.traces, began, key, recorded)
     }
 
     /// A kept trace is weighed by its outcome only if it would have been recorded otherwise.

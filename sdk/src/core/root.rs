@@ -242,7 +242,7 @@ impl Core {
         }
         let by_key = |key: &str| match follows {
             true => decider.follow_with_key(key, parent),
-            false => decider.ask(key, trace_id, parent, facts.began),
+            false => decider.ask(key, trace_id, parent, (facts.began, true)),
         };
         let of_root = |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory)));
         match known {

@@ -150,6 +150,8 @@ impl Handle {
     /// Starts a dry run. This sampler is also asked about each root, with the same randomness and
     /// time; its decisions are counted and have no effect. `None` ends the dry run. Meanwhile a
     /// decision takes about twice as long.
+    ///
+    /// With [strata](crate::Builder::with_strata), which decide later, nothing is compared.
     pub fn set_dry_run(&self, config: Option<&Config>) {
         if let Some(shared) = self.shared() {
             shared.steering.change(|rules, _, _| {

@@ -40,6 +40,7 @@ mod side_by_side;
 mod span_ext;
 mod spans;
 mod steering;
+mod strata;
 mod support;
 mod threads;
 mod totals;

@@ -11,6 +11,7 @@ use crate::record::{Body, Header, KeepReason, Record};
 use crate::reentry::Busy;
 use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
+use crate::weight::Weighing;
 
 impl LateTraces {
     /// Ends a span of duration `nanos` whose trace has left its slot.
@@ -76,7 +77,8 @@ impl LateTraces {
                     self.queue.counters.held.add(counted);
                 }
                 // No threshold: a trace of the head sampler was exported by now, with its own.
-                let kept = if is_worse || is_root { self.decide(&mut trace, now, true) } else { None };
+                let again = is_worse || is_root;
+                let kept = if again { self.decide(&mut trace, now, Weighing::Never, true) } else { None };
                 match kept {
                     Some((by, _)) => self.settle(trace, WayOut::Kept(by, None), Patience::Full),
                     None => self.hold(trace, self.clock.ticks(), Patience::Full),

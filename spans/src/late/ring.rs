@@ -10,7 +10,7 @@ mod row;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use astracer_samplers::Threshold;
+use super::Weight;
 use astracer_samplers::tail::{KeyNumber, Severity, Tail};
 use opentelemetry::TraceId;
 
@@ -27,7 +27,7 @@ use crate::traces::{ProvisionalTrace, TraceRef};
 /// The end of a provisional trace: the ring holds it no longer, or never did.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WayOut {
-    Kept(KeepReason, Option<Threshold>),
+    Kept(KeepReason, Option<Weight>),
     GivenUp(GivenUp),
 }
 

@@ -52,7 +52,9 @@ impl KeepReason {
     pub const HAND: KeepReason = KeepReason(1);
     /// A caller that kept its part of the trace.
     pub const CALLER: KeepReason = KeepReason(2);
-    const POLICIES: u8 = 3;
+    /// The trace's stratum.
+    pub const STRATUM: KeepReason = KeepReason(3);
+    const POLICIES: u8 = 4;
 
     pub fn policy(index: usize) -> Self {
         KeepReason(u8::try_from(index).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
@@ -62,7 +64,7 @@ impl KeepReason {
         self != Self::HEAD
     }
 
-    /// The index in the list of reason names: hand, caller, then the policies. `None` for the head
+    /// The index in the list of reason names: hand, caller, stratum, then the policies. `None` for the head
     /// sampler.
     pub fn index(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)

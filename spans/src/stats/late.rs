@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use astracer_samplers::strata::StrataCounts;
 use astracer_samplers::tail::PolicyCounts;
 
 use super::reasons::{GivenUpTraces, write_reasons};
@@ -27,6 +28,8 @@ pub struct OwnPolicyFaults {
 pub struct TailStats {
     /// The policies in order, with what each kept and what its budget refused.
     pub policies: Vec<PolicyCounts>,
+    /// The decisions of strata; `None` without strata.
+    pub strata: Option<StrataCounts>,
     /// Traces kept by `Handle::keep` and
     /// `Handle::keep_where`.
     pub kept_by_hand: u64,
@@ -75,6 +78,13 @@ pub struct TailStats {
 impl fmt::Display for TailStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by_policy = self.policies.iter().map(|policy| policy.kept).sum::<u64>();
+        if let Some(StrataCounts { decided, kept, refused, strata, .. }) = self.strata {
+            write!(f, "{kept} of {decided} recorded traces kept by {strata} strata")?;
+            if refused > 0 {
+                write!(f, ", {refused} refused by the cap")?;
+            }
+            f.write_str("; ")?;
+        }
         write!(f, "{} traces kept late (", by_policy + self.kept_by_hand + self.kept_by_caller)?;
         for (at, PolicyCounts { policy, budget, kept, refused, .. }) in self.policies.iter().enumerate() {
             write!(f, "{}{policy}: {kept} kept", if at == 0 { "" } else { "; " })?;

@@ -183,14 +183,14 @@ fn handed_on(ended: EndedSpan) -> (usize, Option<Severity>) {
 fn loom_a_provisional_child_is_whole_or_late() {
     loom::model(|| {
         let model = Model::new(1);
-        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS, None);
         let other = model.clone();
         let child = thread::spawn(move || handed_on(other.end_provisional(trace, 11)));
         let root = handed_on(model.end_provisional(trace, 10));
         let child = child.join().unwrap();
         assert_eq!(root.0 + child.0, 2);
         assert_eq!(model.traces.provisional(), 0);
-        assert_ne!(model.traces.take_provisional(1, KeyNumber::OTHERS), TraceRef::NONE);
+        assert_ne!(model.traces.take_provisional(1, KeyNumber::OTHERS, None), TraceRef::NONE);
     });
 }
 
@@ -199,7 +199,7 @@ fn loom_a_provisional_child_is_whole_or_late() {
 fn loom_the_worst_mark_stays() {
     loom::model(|| {
         let model = Model::new(1);
-        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS, None);
         let other = model.clone();
         let marks = thread::spawn(move || other.traces.mark(trace, Severity::Warning));
         model.traces.mark(trace, Severity::Error);
@@ -216,11 +216,11 @@ fn loom_the_worst_mark_stays() {
 fn loom_a_late_mark_is_no_other_trace_s() {
     loom::model(|| {
         let model = Model::new(1);
-        let first = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        let first = model.traces.take_provisional(1, KeyNumber::OTHERS, None);
         let other = model.clone();
         let marks = thread::spawn(move || other.traces.mark(first, Severity::Error));
         let _ = handed_on(model.end_provisional(first, 10));
-        let second = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        let second = model.traces.take_provisional(1, KeyNumber::OTHERS, None);
         model.traces.mark(second, Severity::Warning);
         let (spans, severity) = handed_on(model.end_provisional(second, 20));
         marks.join().unwrap();
@@ -233,16 +233,16 @@ fn loom_a_late_mark_is_no_other_trace_s() {
 fn loom_an_old_provisional_trace_is_taken_once() {
     loom::model(|| {
         let model = Model::new(1);
-        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS, None);
         let _ = model.end_provisional(trace, 11);
         let other = model.clone();
         let old = thread::spawn(move || other.expire(2));
         let root = handed_on(model.end_provisional(trace, 10)).0;
         assert_eq!(root + old.join().unwrap(), 2);
         assert_eq!(model.traces.provisional(), 0);
-        assert_ne!(model.traces.take_provisional(1, KeyNumber::OTHERS), TraceRef::NONE);
+        assert_ne!(model.traces.take_provisional(1, KeyNumber::OTHERS, None), TraceRef::NONE);
         assert_eq!(
-            model.traces.take_provisional(1, KeyNumber::OTHERS),
+            model.traces.take_provisional(1, KeyNumber::OTHERS, None),
             TraceRef::NONE,
             "one slot for two traces"
         );
@@ -255,10 +255,10 @@ fn loom_a_slot_is_provisional_before_it_is_old() {
     loom::model(|| {
         let model = Model::new(1);
         // Slots are allocated on first use, which is not part of the model.
-        model.traces.free_if_empty(model.traces.take_provisional(1, KeyNumber::OTHERS));
+        model.traces.free_if_empty(model.traces.take_provisional(1, KeyNumber::OTHERS, None));
         let other = model.clone();
         let expires = thread::spawn(move || other.expire(2));
-        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS, None);
         expires.join().unwrap();
         model.traces.free_if_empty(trace);
         assert_eq!(model.traces.provisional(), 0);

@@ -12,6 +12,7 @@
 //! load without the lock may be stale and is only a hint: the turn in the marks, or a second look
 //! under the lock, decides.
 
+use astracer_samplers::Threshold;
 use astracer_samplers::tail::{KeyNumber, Severity, Tail};
 
 use super::provisional_trace::ProvisionalTrace;
@@ -67,7 +68,9 @@ impl Slot {
 impl Traces {
     /// Takes a slot for a provisional trace; [`TraceRef::NONE`] if no slot is free, or provisional
     /// traces already have three quarters of them.
-    pub fn take_provisional(&self, now: Ticks, key: KeyNumber) -> TraceRef {
+    ///
+    /// `recorded` is the threshold with which the trace is recorded, if its stratum decides about it.
+    pub fn take_provisional(&self, now: Ticks, key: KeyNumber, recorded: Option<Threshold>) -> TraceRef {
         let max = self.slots_max - self.slots_max / 4;
         let more = |open: u32| (open < max).then_some(open + 1);
         // Relaxed: the number only bounds the slots, and guards no other data.
@@ -83,6 +86,7 @@ impl Traces {
             // Published like the marks. The thread that ends the root has also seen the root's
             // phase, which is published later.
             slot.key.store(key.get(), Ordering::Relaxed);
+            slot.recorded.store(recorded.map_or(u64::MAX, Threshold::get), Ordering::Relaxed);
         });
         if trace == TraceRef::NONE {
             self.provisional.fetch_sub(1, Ordering::Relaxed);
@@ -226,6 +230,7 @@ impl Traces {
                 gathered.buffer = Buffer::like(&whole.buffer);
             }
             whole.key = KeyNumber::new(slot.key.load(Ordering::Relaxed));
+            whole.recorded = Threshold::new(slot.recorded.load(Ordering::Relaxed));
             whole.severity = severity_of(slot.marks_of(turn));
             whole.opened = slot.opened.load(Ordering::Relaxed);
             whole.part = TraceRef { slot: number, turn };

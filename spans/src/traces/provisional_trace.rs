@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use astracer_samplers::Threshold;
 use astracer_samplers::tail::{KeyNumber, Severity, Tail};
 use opentelemetry::SpanId;
 
@@ -22,6 +23,9 @@ pub struct ProvisionalTrace {
     pub buffer: Buffer,
     pub reservation: Reservation,
     pub key: KeyNumber,
+    /// The threshold with which the trace was recorded, until its stratum has decided; `None` if it does
+    /// not decide.
+    pub recorded: Option<Threshold>,
     pub severity: Severity,
     /// The root's start.
     pub opened: Ticks,
@@ -58,6 +62,7 @@ impl Default for ProvisionalTrace {
             buffer: Buffer::default(),
             reservation: Reservation::default(),
             key: KeyNumber::OTHERS,
+            recorded: None,
             severity: Severity::Fine,
             opened: 0,
             part: TraceRef::NONE,
