@@ -106,6 +106,7 @@ mod division;
 mod every_nth;
 mod fixed;
 mod key;
+mod mix;
 mod nanos;
 mod net;
 mod pace;

@@ -1,6 +1,6 @@
 //! The 56 random bits that a decision compares with a threshold.
 
-use crate::stratified::mix;
+use crate::mix::mix;
 
 /// A trace's randomness `R`: 56 bits, the same for every span of the trace.
 ///

@@ -340,9 +340,9 @@ impl Sampler {
         self.admit(decision, request)
     }
 
-    /// Counts a call that strata decide about later, and returns the threshold with which this sampler
-    /// would have kept it, whatever the cap; `None` if it does not decide by chance. The call counts as
-    /// dropped here.
+    /// Counts a call that strata decide about later, and returns the threshold with which this
+    /// sampler would have kept it, whatever the cap; `None` if it does not decide by chance. The
+    /// call counts as dropped here.
     pub fn count(&self, request: &Request<'_>) -> Option<Threshold> {
         match &self.kind {
             Kind::Bump(table) => table.count(request),

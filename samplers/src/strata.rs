@@ -212,9 +212,9 @@ impl Strata {
         })
     }
 
-    /// The threshold with which a trace is recorded that the head sampler keeps with this one. `None`
-    /// stands for a sampler that does not decide by chance, with which nothing is recorded unless all
-    /// is.
+    /// The threshold with which a trace is recorded that the head sampler keeps with this one.
+    /// `None` stands for a sampler that does not decide by chance, with which nothing is recorded
+    /// unless all is.
     pub fn recorded(&self, head: Option<Threshold>) -> Option<Threshold> {
         match (self.record, head) {
             (Record::All, _) => Some(Threshold::ALWAYS),

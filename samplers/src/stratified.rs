@@ -6,6 +6,7 @@
 //! Each single value is still uniform, because each sequence starts at a random place: thresholds
 //! stay true, and estimates unbiased.
 
+use crate::mix::mix;
 use crate::nanos::Nanos;
 use crate::net::net;
 use crate::randomness::Randomness;
@@ -117,15 +118,6 @@ impl Stratified {
 pub(crate) fn value(start: u64, number: u64, random: u64) -> Randomness {
     let high = net(start, number) >> (u64::BITS - STRATIFIED_BITS);
     Randomness::from_low_bits(high << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1))
-}
-
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): each bit of the result depends on all bits of
-/// the argument.
-pub(crate) const fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(all(test, not(loom)))]

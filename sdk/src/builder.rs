@@ -6,8 +6,6 @@ mod late;
 mod sampling;
 
 pub use self::build::BuildError;
-#[cfg(feature = "parameters")]
-pub(crate) use self::build::secret;
 use self::sampling::default_sampler;
 
 use std::any::type_name;

@@ -308,8 +308,8 @@ impl Decider {
         RootDecision { keep, trace_state, weighing: Weighing::IfCertain, ..RootDecision::DROP }
     }
 
-    /// Asks the sampler about a local root. `parent` is invalid if the root has none; `records` says
-    /// whether the caller can record a trace that is decided later.
+    /// Asks the sampler about a local root. `parent` is invalid if the root has none; `records`
+    /// says whether the caller can record a trace that is decided later.
     pub(crate) fn ask(
         &self,
         key: &str,

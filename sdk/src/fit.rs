@@ -109,7 +109,7 @@ impl Follower {
         let mut current = Note { at: now, named: vec![0; self.keys.len()], ..Note::default() };
         for stats in all {
             current.roots += stats.seen;
-            current.kept += stats.kept;
+            current.kept += stats.kept + stats.kept_late;
             if let Some(&place) = stats.key.as_deref().and_then(|key| places.get(key)) {
                 current.named[place] += stats.seen;
             }

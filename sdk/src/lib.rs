@@ -143,6 +143,7 @@ mod propagation;
 mod reports;
 mod rules;
 mod sampler;
+mod secret;
 mod settings;
 mod span_ext;
 mod stack;
@@ -164,7 +165,7 @@ pub use astracer_samplers::{
 
 pub use astracer_spans::bounds::WhenQueueFull;
 pub use astracer_spans::clock::{Clock, ManualClock};
-pub use astracer_spans::late::{Announcement, TailSpan, TailTrace};
+pub use astracer_spans::late::{Announced, Announcement, TailSpan, TailTrace};
 pub use astracer_spans::record::SpanLimits;
 pub use astracer_spans::stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use astracer_spans::thread::id as thread_id;

@@ -112,9 +112,10 @@ impl Rules {
         }
     }
 
-    /// As [`Rules::decide`], for a root whose trace this process can record. With strata, the decision
-    /// is to drop it for now, and its threshold is that with which it is recorded. An override or a
-    /// boost decides alone, so that the traces that it keeps are whole in all processes.
+    /// As [`Rules::decide`], for a root whose trace this process can record. With strata, the
+    /// decision is to drop it for now, and its threshold is that with which it is recorded. An
+    /// override or a boost decides alone, so that the traces that it keeps are whole in all
+    /// processes.
     #[inline]
     pub(crate) fn decide_recording(&self, request: &Request<'_>, boosting: Option<Boosting<'_>>) -> Decision {
         match &self.strata {

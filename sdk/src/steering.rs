@@ -8,19 +8,19 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use astracer_samplers::strata::Strata;
-use astracer_samplers::{Cap, Config, Nanos, Probability};
+use astracer_samplers::{Cap, Config, Nanos, Probability, shown_key};
 #[cfg(feature = "parameters")]
 use astracer_samplers::{RandomSource, parameters::Parameters, strata::StrataSampler, tail::Tail};
 
 pub(crate) use self::budget_control::BudgetControl;
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
-#[cfg(feature = "parameters")]
-use crate::builder::secret;
 use crate::decider::Decider;
 #[cfg(feature = "parameters")]
 use crate::fault::SteerError;
 use crate::rules::Rules;
+#[cfg(feature = "parameters")]
+use crate::secret::secret;
 use astracer_spans::export::QueueProgress;
 #[cfg(feature = "parameters")]
 use astracer_spans::panics::warn;
@@ -239,7 +239,18 @@ impl Steering {
     pub(crate) fn keys(&self) -> Vec<KeyStats> {
         let mut carried = lock(&self.carried);
         carried.fold();
-        counts::by_key(&carried, &self.decider.sampler(), self.decider.now())
+        let mut keys = counts::by_key(&carried, &self.decider.sampler(), self.decider.now());
+        let late = self.decider.tail.as_ref().map(|tail| tail.kept_late()).unwrap_or_default();
+        for (key, kept) in late {
+            let key = key.as_deref().map(shown_key);
+            let named = keys.partition_point(|stats| stats.key.is_some());
+            let place = keys[..named].binary_search_by(|stats| stats.key.as_deref().cmp(&key.as_deref()));
+            // A key that the sampler has no record of counts with the others, which come last.
+            if let Some(stats) = keys.get_mut(place.unwrap_or(named)) {
+                stats.kept_late += kept;
+            }
+        }
+        keys
     }
 }
 

@@ -19,6 +19,7 @@ mod shape;
 mod status;
 mod troubled;
 mod view;
+mod weight_of_kept;
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -28,13 +29,14 @@ use astracer_samplers::tail::{Decided, Exemplar, KeyNumber, Policy, Severity, Ta
 use astracer_samplers::{Allowance, Meter, Nanos, Randomness, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
-pub use self::announcement::{Announcement, Announcements};
+pub use self::announcement::{Announced, Announcement, Announcements};
 use self::own_policy::PolicyView;
 pub use self::own_policy::{Function, OwnPolicy};
 use self::ring::{Ring, SHARDS, WayOut};
 use self::status::TraceStatus;
 pub use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
+pub use self::weight_of_kept::Weight;
 use crate::clock::{Clock, Ticks};
 use crate::export::{Patience, Queue};
 use crate::held_logs::Watchers;
@@ -108,14 +110,6 @@ pub struct RootEnd {
     /// The root's duration in nanoseconds.
     pub nanos: u64,
     pub weighing: Weighing,
-}
-
-/// The weight of a trace that is kept late.
-#[derive(Clone, Copy, Debug)]
-pub struct Weight {
-    threshold: Threshold,
-    /// The randomness that reaches the threshold, if it is not the trace's own.
-    randomness: Option<Randomness>,
 }
 
 /// The purposes of [`Randomness::hashed`].
@@ -203,7 +197,7 @@ impl LateTraces {
         let requested = self.ring.take_request(trace.header.trace_id, root.at);
         let way_out = match (kept, requested) {
             (Some((by, weight)), _) => WayOut::Kept(by, weight),
-            (None, Some(by)) => WayOut::Kept(by, None),
+            (None, Some((by, weight))) => WayOut::Kept(by, weight),
             (None, None) if self.makes_room(&mut trace, traces) => {
                 return self.hold(trace, root.at, patience);
             }
@@ -254,10 +248,10 @@ impl LateTraces {
         self.settle(trace, WayOut::GivenUp(reason), Patience::None);
     }
 
-    /// Returns the reason for keeping the trace, and its weight if that is known. Its stratum decides
-    /// once, then the policies, by a randomness of their own: their budgets must not depend on the
-    /// stratum's numbers, which follow from each other. The service's own functions may take any
-    /// time, so they run only if `has_time`.
+    /// Returns the reason for keeping the trace, and its weight if that is known. Its stratum
+    /// decides once, then the policies, by a randomness of their own: their budgets must not depend
+    /// on the stratum's numbers, which follow from each other. The service's own functions may take
+    /// any time, so they run only if `has_time`.
     fn decide(
         &self,
         trace: &mut ProvisionalTrace,
@@ -302,7 +296,8 @@ impl LateTraces {
         by.map(|by| (by, weight))
     }
 
-    /// The decision of the trace's stratum. `None` if strata do not decide about it, or have decided.
+    /// The decision of the trace's stratum. `None` if strata do not decide about it, or have
+    /// decided.
     fn draw(&self, trace: &mut ProvisionalTrace, now: Nanos) -> Option<Draw> {
         let recorded = trace.recorded.take()?;
         let strata = self.strata.get()?;
@@ -391,11 +386,15 @@ impl LateTraces {
             KeepReason::CALLER => self.queue.counters.tally(Tally::KeptByCaller, 1),
             _ => {}
         }
+        self.sampler().note_kept_late(trace.key);
         // A trace whose root is still open has no duration yet.
         let root = trace.root().map(|root| (trace.header.trace_id, root));
         // Note this first, so that spans that end from now on follow the trace.
         self.ring.note_kept(trace, by, self.clock.ticks());
-        self.announced.add(trace.header.trace_id);
+        // A policy decides about its own process's part. A stratum decides about the whole trace,
+        // and has a randomness of its own.
+        let of_all = weight.filter(|weight| weight.randomness.is_some());
+        self.announced.add(Announced { trace_id: trace.header.trace_id, weight: of_all });
         self.logs.each(|holds| holds.note_kept(trace.header.trace_id));
         self.queue.wait_for_space(patience);
         let state = std::mem::take(&mut trace.header.state);
@@ -471,13 +470,20 @@ impl LateTraces {
 
     /// Exports the recorded parts of a trace (several local roots may share its id), including
     /// those that end later. Returns whether a part was recorded already.
-    pub fn keep(&self, trace_id: TraceId, by: KeepReason) -> bool {
+    ///
+    /// `weight` is that of the whole trace, if the process that decided about it said so.
+    pub fn keep(&self, trace_id: TraceId, by: KeepReason, weight: Option<Weight>) -> bool {
         let mut found = false;
-        while let Some(trace) = self.ring.take(trace_id, by, self.clock.ticks(), !found) {
-            self.settle(trace, WayOut::Kept(by, None), Patience::Full);
+        while let Some(trace) = self.ring.take(trace_id, (by, weight), self.clock.ticks(), !found) {
+            self.settle(trace, WayOut::Kept(by, weight), Patience::Full);
             found = true;
         }
         found
+    }
+
+    /// Whether a part of the trace is in the ring.
+    pub fn holds(&self, trace_id: TraceId) -> bool {
+        matches!(self.ring.status(trace_id), Some(TraceStatus::Held(..)))
     }
 
     pub fn was_kept(&self, trace_id: TraceId) -> bool {

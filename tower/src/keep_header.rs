@@ -3,7 +3,8 @@
 //!
 //! A server adds the header to its response if it kept the request's trace late. A client adds it
 //! to its next request to a server, with the traces that it kept since the last one. The receiver
-//! keeps its own recorded parts of these traces, and announces them in turn.
+//! keeps its own recorded parts of these traces, and announces them in turn. If the weight of a
+//! trace is known, it follows the id (`;th=c;rv=ce6d1a75832a2f`), and all parts get it.
 //!
 //! If keys are boosted ([`Boost`](astracer_sdk::Boost)), the response also names the request's
 //! trace if it went wrong in this process or in one that it called: an id followed by `;boost`,
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 
-use astracer_sdk::{Announcement, Handle};
+use astracer_sdk::{Announced, Announcement, Handle};
 use bytes::Buf as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -185,17 +186,17 @@ impl KeepCallsLayer {
 
     fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {
         let announced = peer.load(Ordering::Relaxed);
-        let Announcement { ids, all, unannounced, .. } = self.handle.announcement_after(announced);
+        let Announcement { traces, all, unannounced, .. } = self.handle.announcement_after(announced);
         // If several requests start at once, only one carries the announcement. Relaxed: the number
         // guards no other memory; the ids were read under a lock.
-        if ids.is_empty()
+        if traces.is_empty()
             || peer.compare_exchange(announced, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return None;
         }
-        let named = ids.len() as u64;
-        let ids: Vec<String> = ids.iter().map(TraceId::to_string).collect();
-        if let Ok(value) = HeaderValue::from_str(&ids.join(",")) {
+        let named = traces.len() as u64;
+        let traces: Vec<String> = traces.iter().map(Announced::to_string).collect();
+        if let Ok(value) = HeaderValue::from_str(&traces.join(",")) {
             headers.insert(KEEP_HEADER, value);
         }
         let (handle, peer) = (self.handle.clone(), peer.clone());

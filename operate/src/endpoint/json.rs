@@ -105,6 +105,7 @@ fn key(key: &KeyStats) -> Value {
         "key": key.key,
         "seen": key.seen,
         "kept": key.kept,
+        "kept_late": key.kept_late,
         "sampler": key.dropped_by_sampler(),
         "cap": key.dropped_by_cap,
         "cap_empty": key.dropped_by_empty_cap,

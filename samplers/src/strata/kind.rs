@@ -1,10 +1,10 @@
 //! The kind of a call tree.
 
-use crate::stratified::mix;
+use crate::mix::mix;
 
-/// Hashes the set of names and depths of a call tree's spans. How often a name occurs at a depth, and
-/// below which span, does not count, so that loops of any length are of one kind. The hash is the
-/// same in every process.
+/// Hashes the set of names and depths of a call tree's spans. How often a name occurs at a depth,
+/// and below which span, does not count, so that loops of any length are of one kind. The hash is
+/// the same in every process.
 #[derive(Clone, Debug, Default)]
 pub struct Kind(Vec<u64>);
 

@@ -4,10 +4,11 @@ use super::table::{Decaying, Moment, Record, Table};
 use super::{Strata, Stratum};
 use crate::cap::Cap;
 use crate::cap::meters::{self, Meters};
+use crate::mix::mix;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 use crate::randomness::Randomness;
-use crate::stratified::{self, mix};
+use crate::stratified;
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::threshold::Threshold;
 
@@ -64,14 +65,14 @@ impl Draw {
     }
 
     /// The threshold and randomness of a kept trace, as those of one decision about all traces,
-    /// recorded or not. `also` is the threshold with which policies keep such traces by a randomness
-    /// of their own, independent of the stratum's. So the trace is kept with
+    /// recorded or not. `also` is the threshold with which policies keep such traces by a
+    /// randomness of their own, independent of the stratum's. So the trace is kept with
     ///
     /// > p = r (1 - (1 - q)(1 - q'))
     ///
-    /// where r is the probability of being recorded, and q and q' are those of stratum and policies.
-    /// `random` are random bits: the randomness is uniform above the threshold, so that later
-    /// samplers can compare it too. `None` if neither threshold is known.
+    /// where r is the probability of being recorded, and q and q' are those of stratum and
+    /// policies. `random` are random bits: the randomness is uniform above the threshold, so that
+    /// later samplers can compare it too. `None` if neither threshold is known.
     pub fn of_all(&self, also: Option<Threshold>, random: u64) -> Option<(Threshold, Randomness)> {
         if self.threshold.is_none() && also.is_none() {
             return None;
@@ -214,7 +215,7 @@ impl StrataSampler {
             return Self::with_state(strata, cap, self.number.wrapping_add(1).max(1), state);
         }
         // Counts of another half-life, and what was solved for them, mean something else.
-        Self::new(strata, cap, stratified::mix(state.secret))
+        Self::new(strata, cap, mix(state.secret))
     }
 
     fn with_state(strata: Strata, cap: &Cap, number: u32, state: Arc<State>) -> Self {
@@ -402,7 +403,8 @@ impl StrataSampler {
         self.state.lambda.set(lambda * self.state.correction.get());
     }
 
-    /// The lambda of strata without a probability in the parameters; `None` before the first traces.
+    /// The lambda of strata without a probability in the parameters; `None` before the first
+    /// traces.
     pub fn lambda(&self) -> Option<f64> {
         Some(self.state.lambda.get()).filter(|lambda| *lambda > 0.0)
     }

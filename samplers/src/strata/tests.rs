@@ -65,8 +65,8 @@ fn a_multiple_of_the_heads_probability_is_recorded_and_at_most_all() {
     }
 }
 
-/// One threshold for recording, stratum and policies: r (1 - (1 - q)(1 - q')). The randomness reaches
-/// it, and is uniform above it.
+/// One threshold for recording, stratum and policies: r (1 - (1 - q)(1 - q')). The randomness
+/// reaches it, and is uniform above it.
 #[test]
 fn all_decisions_make_one_threshold() {
     let mut random = SplitMix::new(5);

@@ -178,6 +178,8 @@ pub(super) struct Record {
     /// The number of roots that have begun, counted up to the number of first roots that are
     /// recorded.
     begun: AtomicU64,
+    /// The roots whose trace was kept late.
+    kept_late: AtomicU64,
     /// Which dropped roots are recorded: an index into [`MODES`].
     mode: AtomicU64,
     /// The state of each policy's budget for this key.
@@ -214,6 +216,7 @@ impl Record {
             armed_until: AtomicU64::new(0),
             boosted_until: AtomicU64::new(0),
             begun: AtomicU64::new(0),
+            kept_late: AtomicU64::new(0),
             mode: AtomicU64::new(0),
             meters: (0..shape.rules).map(|_| Meters::default()).collect(),
         };
@@ -310,6 +313,11 @@ impl Record {
 
     pub(super) fn note_kept(&self, shard: usize, exemplar: Exemplar, now: Nanos) {
         self.tally(shard).exemplars.note(exemplar, now);
+    }
+
+    /// Relaxed: read for statistics only.
+    pub(super) fn note_kept_late(&self) {
+        self.kept_late.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Recomputes the durations above which roots are slow if they may be hours old. The Acquire
@@ -530,6 +538,16 @@ impl Keys {
     /// The record of a key that has one.
     pub(super) fn find(&self, key: &str) -> Option<&Record> {
         self.records().find(|record| record.key.as_deref() == Some(cut(key)))
+    }
+
+    /// The keys with traces that were kept late, and their numbers; `None` for keys without a
+    /// record.
+    pub(super) fn kept_late(&self) -> Vec<(Option<String>, u64)> {
+        let of = |record: &Record| {
+            let kept = record.kept_late.load(Ordering::Relaxed);
+            (kept > 0).then(|| (record.key.as_deref().map(str::to_owned), kept))
+        };
+        self.records().filter_map(of).collect()
     }
 
     /// Outcomes by key, in the order of the keys' names. The last entry is for keys without a

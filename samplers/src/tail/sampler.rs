@@ -402,6 +402,18 @@ impl TailSampler {
         self.keys.record(key).note_kept(shard, exemplar, now);
     }
 
+    /// Counts a root whose trace was dropped first, and is kept by its stratum, a policy or a
+    /// request.
+    pub fn note_kept_late(&self, key: KeyNumber) {
+        self.keys.record(key).note_kept_late();
+    }
+
+    /// The keys with traces that were kept late, cut after 256 bytes, and the numbers of these;
+    /// `None` for all keys without a record.
+    pub fn kept_late(&self) -> Vec<(Option<String>, u64)> {
+        self.keys.kept_late()
+    }
+
     /// Lets the policies decide about a recorded trace, in their order, as if its randomness were
     /// the highest: a policy's budget admits the trace while it lasts.
     pub fn decide(&self, trace: &Trace<'_>) -> Decided {

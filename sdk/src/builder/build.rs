@@ -1,6 +1,5 @@
 //! Builds the parts, each from those before it, and starts their threads.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io, mem, thread};
@@ -24,6 +23,7 @@ use crate::observer::Observer;
 use crate::reports::{Reports, Watched};
 use crate::rules::Rules;
 use crate::sampler::AstracerSampler;
+use crate::secret::secret;
 use crate::steering::{BudgetControl, Steering};
 use crate::why::Why;
 use astracer_spans::export::{
@@ -223,11 +223,6 @@ impl Builder {
         let held = if self.keeps_late() { Duration::from_nanos(self.tail.hold.get()) } else { IDLE_MAX };
         self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX)
     }
-}
-
-/// `RandomState` is seeded by the operating system: a secret without another dependency.
-pub(crate) fn secret() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 fn start_keepers(shared: &Shared) -> Result<(), BuildError> {

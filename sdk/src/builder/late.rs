@@ -35,13 +35,13 @@ impl Builder {
         self
     }
 
-    /// Decides about traces by stratum when their root ends: by key, duration and outcome. The sampler
-    /// then decides which traces are recorded. See [`Strata`], and `tune --late` of the command-line
-    /// tool, which finds their probabilities. None by default.
+    /// Decides about traces by stratum when their root ends: by key, duration and outcome. The
+    /// sampler then decides which traces are recorded. See [`Strata`], and `tune --late` of the
+    /// command-line tool, which finds their probabilities. None by default.
     ///
-    /// Kept traces have true weights. They are dropped as far as other processes can see, like those
-    /// that a policy keeps. Strata work for the layer and the subscriber: with the sampler in another
-    /// SDK's provider, the sampler decides alone.
+    /// Kept traces have true weights. They are dropped as far as other processes can see, like
+    /// those that a policy keeps. Strata work for the layer and the subscriber: with the sampler in
+    /// another SDK's provider, the sampler decides alone.
     ///
     /// Without policies, ended traces are held for 30 seconds, so that the parts of other processes
     /// can follow their root's.

@@ -9,7 +9,7 @@ use opentelemetry::TraceId;
 
 use super::Handle;
 use crate::span_ext::note_callee_trouble;
-use astracer_spans::late::{Announcement, Function, LateTraces, TailTrace};
+use astracer_spans::late::{Announcement, Function, LateTraces, TailTrace, Weight};
 use astracer_spans::record::KeepReason;
 use astracer_spans::stats::Tally;
 
@@ -31,7 +31,7 @@ impl Handle {
     /// was held. No budget applies.
     pub fn keep(&self, trace_id: TraceId) -> bool {
         let Some((_, late)) = self.late() else { return false };
-        late.keep(trace_id, KeepReason::HAND)
+        late.keep(trace_id, KeepReason::HAND, None)
     }
 
     /// Keeps the held traces for which the function returns true, and returns their number. The
@@ -49,8 +49,10 @@ impl Handle {
     }
 
     /// Keeps the traces that another process requests, as [`Handle::keep`] does. `ids` are ids of
-    /// 32 hexadecimal digits, separated by commas. The first 16 of a list are accepted, and 100 per
-    /// second from all callers together. Returns the number accepted.
+    /// 32 hexadecimal digits, separated by commas; each may be followed by the weight that the
+    /// trace has, such as `;th=c;rv=ce6d1a75832a2f`, which the parts kept here then have too. The
+    /// first 16 of a list are accepted. Of traces that are not held here (yet, any more, or at
+    /// all), 100 per second are accepted from all callers together. Returns the number accepted.
     ///
     /// Each request covers the parts that are held, and one part that arrives later: if two
     /// requests of a trace are still open, it has to be requested twice.
@@ -59,14 +61,20 @@ impl Handle {
         let mut accepted = 0;
         let mut ids = ids.split(',');
         for id in ids.by_ref().take(IDS_MAX) {
-            match trace_id_of(id) {
-                Some(trace_id) if late.admits_caller(shared.decider.now()) => {
-                    late.keep(trace_id, KeepReason::CALLER);
+            let (id, weight) =
+                id.split_once(';').map_or((id, None), |(id, weight)| (id, Some(weight.trim())));
+            let weight = weight.map(Weight::parse);
+            match (trace_id_of(id), weight) {
+                // Traces that are held are no more than requests came.
+                (Some(trace_id), None | Some(Some(_)))
+                    if late.holds(trace_id) || late.admits_caller(shared.decider.now()) =>
+                {
+                    late.keep(trace_id, KeepReason::CALLER, weight.flatten());
                     accepted += 1;
                 }
                 // `admits_caller` has counted it.
-                Some(_) => {}
-                None => shared.counters.tally(Tally::RefusedCallers, 1),
+                (Some(_), None | Some(Some(_))) => {}
+                _ => shared.counters.tally(Tally::RefusedCallers, 1),
             }
         }
         shared.counters.tally(Tally::RefusedCallers, ids.count() as u64);

@@ -21,8 +21,11 @@ pub struct KeyStats {
     pub key: Option<String>,
     /// Local roots about which the sampler was asked.
     pub seen: u64,
-    /// Roots that were kept.
+    /// Roots that were kept when they began.
     pub kept: u64,
+    /// Roots that were dropped when they began, and whose trace was kept late: by its stratum, a
+    /// policy or a request.
+    pub kept_late: u64,
     /// Roots that the sampler would have kept, and that the cap dropped by raising the threshold.
     pub dropped_by_cap: u64,
     /// Roots that the sampler would have kept, and that the cap dropped because it was used up.
@@ -38,7 +41,7 @@ pub struct KeyStats {
 }
 
 impl KeyStats {
-    /// Roots that were dropped, for any reason.
+    /// Roots that were dropped when they began, for any reason.
     pub fn dropped(&self) -> u64 {
         self.seen.saturating_sub(self.kept)
     }

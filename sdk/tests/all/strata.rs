@@ -138,9 +138,9 @@ fn sums_of_weights_are_exact_totals() {
                     for (sum, kind) in sums.iter().zip(KINDS) {
                         let error = sum.variance.sqrt();
                         let off = (sum.weight - sum.exact).abs();
-                        // Of fewer kept ones no error can be estimated.
+                        // Too few give no estimate of the error, and so do single dropped ones.
                         assert!(
-                            off <= (4.0 * error).max(1e-6) || sum.kept < 40,
+                            off <= 4.0 * error + 4.0 || sum.kept < 40,
                             "seed {seed}, {record:?}, cap {cap:?}, {policies}, {kind:?}: {sum:?}; {reasons:?}"
                         );
                     }
@@ -177,9 +177,10 @@ fn a_policy_without_bounds_gives_its_traces_the_weight_one() {
 /// A trace recorded by chance is kept with p: the threshold says so, and the randomness reaches it.
 #[test]
 fn threshold_and_randomness_are_of_all_traces() {
-    let World { dispatch, collector, handle, clock, .. } = sampling("ratio:0.1", |builder| {
-        builder.with_strata(fitted().with_record(Record::Times(5.0)).expect("5"))
-    });
+    let World { dispatch, collector, handle, clock, .. } =
+        sampling("bump:lambda=0,min=0.1,window=1s", |builder| {
+            builder.with_strata(fitted().with_record(Record::Times(5.0)).expect("5"))
+        });
     for _ in 0..2_000 {
         with_default(&dispatch, || {
             info_span!("common").in_scope(|| clock.advance(Duration::from_micros(1_500)));
@@ -188,6 +189,9 @@ fn threshold_and_randomness_are_of_all_traces() {
     handle.flush(TIMEOUT).expect("exported");
     let spans = collector.take();
     assert!((60..140).contains(&spans.len()), "{}", spans.len());
+    let keys = handle.keys();
+    let key = keys.iter().find(|key| key.key.as_deref() == Some("common")).expect("a key");
+    assert_eq!((key.seen, key.kept, key.kept_late), (2_000, 0, spans.len() as u64), "{keys:?}");
     for span in &spans {
         let state = span.span_context.trace_state().header();
         let hex = |name: &str| {

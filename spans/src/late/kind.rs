@@ -46,13 +46,12 @@ pub(super) fn of(trace: TraceView<'_>) -> u64 {
 mod tests {
     use super::*;
     use crate::record::{Buffer, Header, Record};
+    use crate::test_callsite::METADATA;
 
     #[test]
     fn depths_count_from_the_root_and_duplicated_ids_end() {
-        let span = |id: u64, parent: u64| Record {
-            span_id: SpanId::from(id),
-            parent: SpanId::from(parent),
-            ..Record::default()
+        let span = |id: u64, parent: u64| {
+            Record::new(&METADATA, (SpanId::from(id), SpanId::from(parent)), (1, 2), None, 1)
         };
         let of = |spans: &[(u64, u64)]| {
             let mut buffer = Buffer::default();

@@ -37,6 +37,8 @@ pub(super) enum WayOut {
 struct TraceRequest {
     trace_id: TraceId,
     by: KeepReason,
+    /// The weight that the trace has by the decision of the process that asks.
+    weight: Option<Weight>,
     requested_at: Ticks,
     misses: u64,
 }
@@ -129,11 +131,16 @@ impl Ring {
 
     /// Returns who requested a trace that has just arrived. Removes the request, unless it is by
     /// hand.
-    pub(super) fn take_request(&self, trace_id: TraceId, now: Ticks) -> Option<KeepReason> {
+    pub(super) fn take_request(&self, trace_id: TraceId, now: Ticks) -> Option<(KeepReason, Option<Weight>)> {
         self.request_for(&mut self.shard(trace_id), trace_id, now)
     }
 
-    fn request_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<KeepReason> {
+    fn request_for(
+        &self,
+        shard: &mut Shard,
+        trace_id: TraceId,
+        now: Ticks,
+    ) -> Option<(KeepReason, Option<Weight>)> {
         if !self.note_arrival(shard, trace_id, now) {
             return None;
         }
@@ -141,9 +148,9 @@ impl Ring {
             shard.requests.iter().enumerate().filter(|(_, request)| request.trace_id == trace_id);
         let (first, _) = of_trace.clone().next()?;
         if of_trace.any(|(_, request)| request.by == KeepReason::HAND) {
-            return Some(KeepReason::HAND);
+            return Some((KeepReason::HAND, None));
         }
-        shard.requests.remove(first).map(|request| request.by)
+        shard.requests.remove(first).map(|request| (request.by, request.weight))
     }
 
     /// Removes expired requests for a trace that has arrived; the others did not miss it after all.
@@ -171,8 +178,8 @@ impl Ring {
         now: Ticks,
     ) -> Result<Expired, (Box<ProvisionalTrace>, WayOut)> {
         let mut shard = self.shard(trace.header.trace_id);
-        if let Some(by) = self.request_for(&mut shard, trace.header.trace_id, now) {
-            return Err((trace, WayOut::Kept(by, None)));
+        if let Some((by, weight)) = self.request_for(&mut shard, trace.header.trace_id, now) {
+            return Err((trace, WayOut::Kept(by, weight)));
         }
         // Relaxed under the shard's lock: `close` comes before all shards are emptied, each under
         // its lock. A thread that locks the shard after it was emptied sees `closed`; one that
@@ -257,7 +264,7 @@ impl Ring {
     pub(super) fn take(
         &self,
         trace_id: TraceId,
-        by: KeepReason,
+        (by, weight): (KeepReason, Option<Weight>),
         now: Ticks,
         counts: bool,
     ) -> Option<Box<ProvisionalTrace>> {
@@ -274,7 +281,7 @@ impl Ring {
         if let Some(request) =
             of_trace.find(|request| request.by == KeepReason::HAND || by == KeepReason::HAND)
         {
-            (request.by, request.requested_at) = (KeepReason::HAND, now);
+            (request.by, request.weight, request.requested_at) = (KeepReason::HAND, None, now);
             request.misses += misses;
             return None;
         }
@@ -287,7 +294,7 @@ impl Ring {
             }
             shard.requests.remove(oldest.unwrap_or_default());
         }
-        shard.requests.push_back(TraceRequest { trace_id, by, requested_at: now, misses });
+        shard.requests.push_back(TraceRequest { trace_id, by, weight, requested_at: now, misses });
         None
     }
 
@@ -406,10 +413,10 @@ mod tests {
     #[test]
     fn a_callers_request_does_not_displace_the_services_own() {
         let ring = Ring::new(1 << 20, 10, 10);
-        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeepReason::HAND, 1, true)));
-        assert!(ring.take(id(1_000), KeepReason::CALLER, 1, true).is_none());
+        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), (KeepReason::HAND, None), 1, true)));
+        assert!(ring.take(id(1_000), (KeepReason::CALLER, None), 1, true).is_none());
         assert!(ring.take_request(id(1), 2).is_some() && ring.take_request(id(1_000), 2).is_none());
-        assert!(ring.take(id(1_001), KeepReason::HAND, 1, true).is_none());
+        assert!(ring.take(id(1_001), (KeepReason::HAND, None), 1, true).is_none());
         assert!(ring.take_request(id(1), 2).is_none() && ring.take_request(id(1_001), 2).is_some());
     }
 
@@ -418,7 +425,7 @@ mod tests {
     fn a_request_is_missed_unless_its_trace_was_here() {
         let ring = Ring::new(1 << 20, 10, 10);
         let missed = || ring.missed.load(Ordering::Relaxed);
-        let request = |number, counts| ring.take(id(number), KeepReason::CALLER, 1, counts).is_some();
+        let request = |number, counts| ring.take(id(number), (KeepReason::CALLER, None), 1, counts).is_some();
         hold(&ring, held(SHARDS as u64), 1);
         assert_eq!((request(1, true), missed()), (true, 0), "held");
         ring.note_kept(&held(2 * SHARDS as u64), KeepReason::HAND, 1);
@@ -427,7 +434,7 @@ mod tests {
         assert_eq!((request(4, true), missed()), (false, 1), "unknown");
         assert_eq!((request(4, true), missed()), (false, 2), "each request counts");
         // A part of it arrives within the age of a request: the requests did not miss it.
-        assert_eq!((ring.take_request(id(4), 11), missed()), (Some(KeepReason::CALLER), 0));
+        assert_eq!((ring.take_request(id(4), 11), missed()), (Some((KeepReason::CALLER, None)), 0));
     }
 
     /// By hand, a trace is requested once, however often: the count returns to 0 with its arrival.
@@ -435,11 +442,11 @@ mod tests {
     fn requests_by_hand_are_one_request() {
         let ring = Ring::new(1 << 20, 10, 10);
         for now in 1..=3 {
-            assert!(ring.take(id(1), KeepReason::HAND, now, true).is_none());
+            assert!(ring.take(id(1), (KeepReason::HAND, None), now, true).is_none());
             assert_eq!(ring.missed.load(Ordering::Relaxed), now);
         }
         // The age counts from the last one.
-        assert_eq!(ring.take_request(id(1), 13), Some(KeepReason::HAND));
+        assert_eq!(ring.take_request(id(1), 13), Some((KeepReason::HAND, None)));
         assert_eq!(ring.missed.load(Ordering::Relaxed), 0);
         assert_eq!(ring.take_request(id(1), 14), None, "too old");
     }
@@ -447,7 +454,7 @@ mod tests {
     #[test]
     fn a_trace_that_is_kept_was_not_missed() {
         let ring = Ring::new(1 << 20, 10, 10);
-        assert!(ring.take(id(1), KeepReason::CALLER, 1, true).is_none());
+        assert!(ring.take(id(1), (KeepReason::CALLER, None), 1, true).is_none());
         ring.note_kept(&held(SHARDS as u64), KeepReason::CALLER, 2);
         assert_eq!(ring.missed.load(Ordering::Relaxed), 0);
     }
@@ -526,7 +533,7 @@ mod tests {
                 held.ended = number as u64;
                 hold(&ring, held, 5);
             }
-            let take = |number| ring.take(id(number), KeepReason::HAND, 5, true).unwrap();
+            let take = |number| ring.take(id(number), (KeepReason::HAND, None), 5, true).unwrap();
             let first = take(1);
             drop(take(taken));
             ring.hold(first, true, 5).unwrap();

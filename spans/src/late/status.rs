@@ -50,6 +50,7 @@ impl LateTraces {
             TraceStatus::Kept(by) => match by.index() {
                 Some(0) => "kept late by hand".to_owned(),
                 Some(1) => "kept late because a caller kept its part".to_owned(),
+                Some(2) => "kept late by its stratum".to_owned(),
                 _ => format!("kept late by {}", self.policy(by)),
             },
             TraceStatus::Held(severity, refusal) => {

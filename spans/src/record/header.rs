@@ -64,8 +64,8 @@ impl KeepReason {
         self != Self::HEAD
     }
 
-    /// The index in the list of reason names: hand, caller, stratum, then the policies. `None` for the head
-    /// sampler.
+    /// The index in the list of reason names: hand, caller, stratum, then the policies. `None` for
+    /// the head sampler.
     pub fn index(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }

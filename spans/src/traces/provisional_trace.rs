@@ -23,8 +23,8 @@ pub struct ProvisionalTrace {
     pub buffer: Buffer,
     pub reservation: Reservation,
     pub key: KeyNumber,
-    /// The threshold with which the trace was recorded, until its stratum has decided; `None` if it does
-    /// not decide.
+    /// The threshold with which the trace was recorded, until its stratum has decided; `None` if it
+    /// does not decide.
     pub recorded: Option<Threshold>,
     pub severity: Severity,
     /// The root's start.

@@ -1,13 +1,15 @@
 //! Three services that call each other, and report in HTTP headers which traces they kept late.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Ready, pending, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use astracer_sdk::{ProvisionalMode, Tail};
+use astracer_sdk::strata::{Record, Strata};
+use astracer_sdk::{Probability, ProvisionalMode, Tail};
 use astracer_testing::{SplitMix, World, reason, sampling};
 use astracer_tower::{
     KEEP_HEADER, KeepBody, KeepCallsLayer, KeepLayer, RemoteParentLayer, RequestSpanBody, RequestSpanLayer,
@@ -269,10 +271,10 @@ fn a_storm_of_headers_is_bounded_and_counted() {
     (0..20).for_each(|_| with(&made_up.join(",")));
     assert_eq!(node.kept(), [[(TraceId::from(7), "caller".to_owned())]]);
     let stats = node.world.handle.stats().tail;
-    assert_eq!((stats.kept_by_caller, stats.not_there), (1, 48));
+    assert_eq!((stats.kept_by_caller, stats.not_there), (1, 49));
     // 4 entries are not ids. 20 lists have 984 entries beyond the first 16. Of the remaining 372
-    // ids, 100 were looked up in this second.
-    assert_eq!(stats.refused_callers, 4 + 20 * 984 + (52 + 320 - 100));
+    // ids, one was held, and 100 others were looked up in this second.
+    assert_eq!(stats.refused_callers, 4 + 20 * 984 + (52 + 320 - 1 - 100));
 }
 
 /// As in HTTP, several header lines form one list. Each of them is counted.
@@ -431,5 +433,40 @@ fn unannounced_traces_are_counted() {
             (all, kept),
             "seed {seed}"
         );
+    }
+}
+
+/// The process with the root decides by stratum. The others hold their parts until they learn what
+/// was kept, and give them the weight of the whole trace.
+#[test]
+fn all_parts_of_a_trace_that_a_stratum_keeps_have_its_weight() {
+    let quarter = Probability::new(0.25).unwrap();
+    let strata = Strata::new(quarter).unwrap().with_record(Record::All).unwrap();
+    let strata = strata.with_probability("request", "-1".parse().unwrap(), quarter);
+    let world = sampling("ratio:0.1", |builder| builder.with_strata(strata));
+    let client = KeepCallsLayer::new(world.handle.clone()).with_peer(PEER);
+    let second = node(Some(node(None, true)), true);
+    let first = Node { world, fails: false, calls: 1, next: Some((Box::new(second), client)) };
+    // The last two requests bring what is left to the others.
+    for _ in 0..402 {
+        first.serve(Request::new(()));
+    }
+    let states = |node: &Node| -> HashMap<TraceId, String> {
+        let spans = node.world.exported();
+        spans
+            .iter()
+            .map(|span| &span.span_context)
+            .map(|it| (it.trace_id(), it.trace_state().header()))
+            .collect()
+    };
+    let (second, _) = first.next.as_ref().unwrap();
+    let (third, _) = second.next.as_ref().unwrap();
+    let [all, second, third] = [&first, second, third].map(states);
+    // Spread numbers keep nearly a quarter exactly.
+    assert!(all.len().abs_diff(100) <= 5, "{}", all.len());
+    assert!(all.values().all(|state| state.starts_with("ot=th:c;rv:")), "{all:?}");
+    for parts in [second, third] {
+        assert!(all.len() - parts.len() <= 2, "{} of {}", parts.len(), all.len());
+        assert!(parts.iter().all(|(trace_id, state)| all.get(trace_id) == Some(state)), "{parts:?}");
     }
 }

@@ -43,7 +43,7 @@ fn loom_a_trace_requested_as_it_arrives_is_found() {
     loom::model(|| {
         let ring = ring();
         let other = ring.clone();
-        let takes = thread::spawn(move || other.take(trace(), KeepReason::HAND, 2, true).is_some());
+        let takes = thread::spawn(move || other.take(trace(), (KeepReason::HAND, None), 2, true).is_some());
         // As in `LateTraces::end_trace`.
         let request =
             ring.take_request(trace(), 2).is_some() || matches!(hold(&ring, false), Some(WayOut::Kept(..)));
@@ -58,7 +58,7 @@ fn loom_a_trace_leaves_the_ring_once() {
         let ring = ring();
         hold(&ring, false);
         let (other, third) = (ring.clone(), ring.clone());
-        let takes = thread::spawn(move || other.take(trace(), KeepReason::HAND, 2, true).is_some());
+        let takes = thread::spawn(move || other.take(trace(), (KeepReason::HAND, None), 2, true).is_some());
         let expires = thread::spawn(move || third.expire(2 + HOLD).len());
         let found = usize::from(ring.pop_lowest(Severity::Error).is_some());
         assert_eq!(found + usize::from(takes.join().unwrap()) + expires.join().unwrap(), 1);
@@ -82,7 +82,7 @@ fn loom_a_late_span_joins_or_follows_its_trace() {
                 late => panic!("capacity suffices, and the severity is Fine: {late:?}"),
             }
         });
-        let taken = ring.take(trace(), KeepReason::HAND, 2, true).expect("it is held");
+        let taken = ring.take(trace(), (KeepReason::HAND, None), 2, true).expect("it is held");
         ring.note_kept(&taken, KeepReason::HAND, 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
