@@ -9,7 +9,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
+use astracer_samplers::strata::{Record, RecordedTrace, Strata, StrataSampler, Stratum};
+use astracer_samplers::{Cap, Config, Limits, Nanos, Probability, Randomness, Request, Sampler, Threshold};
 use astracer_sdk::destination::{Counter, Delivery, DeliveryReport, Span};
 use astracer_sdk::{Astracer, ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
 use astracer_testing::{Delivering, Exporting, Ids};
@@ -34,6 +35,7 @@ fn main() {
         "decision, kept" => decide(ALL, "", rounds),
         "decision, kept, one allowance" => decide(ALL, "traces=1e9", rounds),
         "decision, kept, capped" => decide(ALL, "traces=1e9,key_traces=1e9", rounds),
+        "decision, stratum" => draw(rounds),
         "idle layer" => run(&Dispatch::new(Registry::default().with(Idle)), plain, rounds),
         name => trace(name, rounds),
     }
@@ -76,10 +78,14 @@ fn trace(name: &str, rounds: u64) {
         name if name.starts_with("late: all") => recorded(ProvisionalMode::Always),
         name if name.starts_with("late: armed") => recorded(ProvisionalMode::Armed),
         name if name.starts_with("late: counted") => recorded(ProvisionalMode::Never),
+        // Ended traces leave as with the policies above.
+        name if name.starts_with("late: strata") => Tail::default().with_hold(Nanos::new(1)),
         _ => Tail::default(),
     };
     let exclusive = name.contains("exclusive") || own;
-    let builder = Astracer::builder()
+    let builder = Astracer::builder();
+    let builder = if name.starts_with("late: strata") { builder.with_strata(strata()) } else { builder };
+    let builder = builder
         .with_sampler(sampler.parse().expect("a sampler"))
         .with_dropped_spans(if exclusive { DroppedSpans::Disabled } else { DroppedSpans::Visible })
         .with_context_mode(context)
@@ -121,6 +127,32 @@ fn trace(name: &str, rounds: u64) {
 fn recorded(provisional: ProvisionalMode) -> Tail {
     let tail: Tail = "error".parse().expect("a policy");
     tail.with_provisional(provisional).with_hold(Nanos::new(1))
+}
+
+/// Strata that record everything and keep next to nothing of it.
+fn strata() -> Strata {
+    let p = |value| Probability::new(value).expect("a probability");
+    let strata = Strata::new(p(0.01)).and_then(|strata| strata.with_record(Record::All)).expect("a size");
+    strata.with_probability("root", "-1".parse().expect("a stratum"), p(1e-9))
+}
+
+fn draw(rounds: u64) {
+    let sampler = StrataSampler::new(strata(), &Cap::none(), 1);
+    let mut random = 1u64;
+    let mut round = || {
+        random = random.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        let trace = RecordedTrace {
+            key: "root",
+            stratum: Stratum::new(Nanos::new(500), false),
+            recorded: Threshold::ALWAYS,
+            bytes: 1_300,
+            now: Nanos::from_millis(5),
+            random,
+        };
+        let _ = std::hint::black_box(sampler.draw(std::hint::black_box(&trace)));
+    };
+    warm_up(&mut round);
+    measured(&mut round, rounds);
 }
 
 /// A sampler that keeps one call in a hundred, and one that keeps all.

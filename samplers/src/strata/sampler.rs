@@ -139,6 +139,7 @@ pub struct StrataSampler {
     /// The hashes of the keys with probabilities, in order.
     named: Box<[u64]>,
     floor: f64,
+    per_half_life: f32,
     cap: Cap,
     /// The number of these parameters among all of the state.
     number: u32,
@@ -227,7 +228,8 @@ impl StrataSampler {
         if let Some(lambda) = strata.lambda {
             state.lambda.set(lambda);
         }
-        StrataSampler { named, floor: strata.floor().get(), cap, number, state, strata }
+        let per_half_life = 1.0 / strata.half_life as f32;
+        StrataSampler { named, floor: strata.floor().get(), per_half_life, cap, number, state, strata }
     }
 
     /// The settings.
@@ -260,8 +262,9 @@ impl StrataSampler {
         } else if let place = place(key, trace.stratum)
             && let Some(record) = self.state.records.record(place, now)
         {
-            let count = count(record);
             let fitted = self.fitted(record, trace);
+            // The count of a stratum with a probability only says that it is in use.
+            let count = if fitted.is_some() { record.count.add(1.0, now) } else { count(record) };
             (record, place, self.probability(fitted, (count, bytes), (traces, now)))
         } else {
             let number = trace.stratum.number();
@@ -318,18 +321,24 @@ impl StrataSampler {
     /// up. A cap that runs low divides probabilities below 1, and those of 1 only when it is nearly
     /// used up.
     fn capped(&self, q: f64, trace: &RecordedTrace<'_>) -> Option<Threshold> {
+        let of_all = |q| Probability::new(q).map(Threshold::from_probability);
+        if self.cap.is_none() {
+            return of_all(q);
+        }
         let meters = &self.state.meters;
         let raised = meters::threshold(&self.cap, meters, meters, trace.bytes, trace.now)?;
         let allowed = (Threshold::RANGE - raised) as f64 / Threshold::RANGE as f64;
         let q = if q < 1.0 { q * allowed } else { (allowed * WHOLE).min(1.0) };
-        Probability::new(q).map(Threshold::from_probability)
+        of_all(q)
     }
 
     fn settle(&self, draw: Draw, trace: &RecordedTrace<'_>) -> Draw {
         let add = |tally: &AtomicU64, number| tally.fetch_add(number, Ordering::Relaxed);
         add(&self.state.tallies.decided, 1);
         let meters = (&self.state.meters, &self.state.meters);
-        let admits = || meters::admit(&self.cap, meters, trace.bytes, Randomness::MAX, trace.now);
+        let admits = || {
+            self.cap.is_none() || meters::admit(&self.cap, meters, trace.bytes, Randomness::MAX, trace.now)
+        };
         if draw.threshold.is_none() || draw.keeps && !admits() {
             add(&self.state.tallies.refused, 1);
             return Draw { threshold: None, keeps: false, ..draw };
@@ -342,7 +351,7 @@ impl StrataSampler {
     }
 
     fn moment(&self, traces: u64) -> Moment {
-        Moment { at: (traces >> PART_BITS) as u32, half_life: self.strata.half_life }
+        Moment { at: (traces >> PART_BITS) as u32, per_half_life: self.per_half_life }
     }
 
     /// Adapts lambda, and the probability of new keys, to the traffic so far. Call it at any time,
