@@ -34,8 +34,8 @@ pub struct ClockTrial {
     /// The objective with half-lives in calls, relative to an equal share of the same size. It is
     /// the same at every speed.
     pub calls: f64,
-    /// The same with half-lives in seconds: at the recording's speed and, unless calls are better
-    /// there, at half of it and at twice it.
+    /// The same with half-lives in seconds: at the recording's speed and, if they are a tenth
+    /// better there, at half of it and at twice it.
     pub seconds: Vec<f64>,
     /// The shares of bytes that these keep.
     pub sizes: Vec<f64>,
@@ -109,8 +109,8 @@ impl Run<'_> {
             let there = at_speed(workload, speed, self.stop)?;
             let (replayed, value) = self.trial((&there, target), (seconds, &[]), &draws)?;
             tried.push((value, replayed.tfcr.mean));
-            // Worse even at the speed for which it was tuned.
-            if tried.len() == 1 && value > of_calls {
+            // Not better even at the speed for which it was tuned, so not worth two more trials.
+            if tried.len() == 1 && value > GAIN * of_calls {
                 break;
             }
         }

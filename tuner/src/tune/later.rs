@@ -299,7 +299,8 @@ impl Run<'_> {
     ) -> Option<Later> {
         let judged = halves.iter().map(|half| {
             let Tried { config, there } = on(half)?;
-            let spread = spread(half.workload, &config, &there, &half.draws, self.stop);
+            let draws = &half.draws[..half.draws.len().div_ceil(2)];
+            let spread = spread(half.workload, &config, &there, draws, self.stop);
             Some((there, spread.unwrap_or(0.0)))
         });
         Later::new(judged.collect::<Option<_>>()?)
