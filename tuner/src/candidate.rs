@@ -1,11 +1,13 @@
 //! A sampler to evaluate: one of astracer's own or a baseline.
 
 use std::fmt;
+use std::sync::Arc;
 
 use astracer_baselines::{BaselineSpec, Keys};
 use astracer_samplers::{Bump, Cap, Config, Count, Limits, Nanos, Sampler};
 
 use crate::draw::Draw;
+use crate::late::{self, Late};
 use crate::replay::{Decided, replay, replay_baseline};
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -17,6 +19,8 @@ pub enum Candidate {
     Ours(Config),
     /// Such a sampler behind a cap.
     Capped(Config, Cap),
+    /// Strata behind a sampler, under a cap.
+    Late(Arc<Late>, Cap),
     /// A sampler of another project, reimplemented for comparison.
     Baseline(BaselineSpec),
 }
@@ -26,7 +30,7 @@ impl Candidate {
     pub fn has_windows(&self) -> bool {
         match self {
             Self::Ours(config) | Self::Capped(config, _) => period(config) > Nanos::ZERO,
-            Self::Baseline(_) => false,
+            Self::Late(..) | Self::Baseline(_) => false,
         }
     }
 
@@ -36,7 +40,7 @@ impl Candidate {
         let (config, cap) = match self {
             Self::Ours(config) => (config, None),
             Self::Capped(config, cap) => (config, Some(cap)),
-            Self::Baseline(_) => return self.to_string(),
+            Self::Late(..) | Self::Baseline(_) => return self.to_string(),
         };
         let (common, keys): (Config, usize) = match config {
             Config::Bump(per_key) => (per_key.default().clone().into(), per_key.overrides().len()),
@@ -88,6 +92,7 @@ impl Candidate {
         match self {
             Self::Ours(config) => ours(config, &Cap::none(), each),
             Self::Capped(config, cap) => ours(config, cap, each),
+            Self::Late(late, cap) => late::replay(workload, (late, cap), limits(workload), draw, stop, each),
             Self::Baseline(spec) => {
                 let mut baseline = spec.build(&Keys::new(workload.keys().names()));
                 replay_baseline(workload, baseline.as_mut(), draw, stop, |arrival| {
@@ -132,6 +137,12 @@ impl From<Config> for Candidate {
     }
 }
 
+impl From<Late> for Candidate {
+    fn from(late: Late) -> Self {
+        Self::Late(Arc::new(late), Cap::none())
+    }
+}
+
 impl From<BaselineSpec> for Candidate {
     fn from(spec: BaselineSpec) -> Self {
         Self::Baseline(spec)
@@ -143,6 +154,8 @@ impl fmt::Display for Candidate {
         match self {
             Self::Ours(config) => config.fmt(f),
             Self::Capped(config, cap) => write!(f, "{config} under {cap}"),
+            Self::Late(late, cap) if cap.is_none() => late.fmt(f),
+            Self::Late(late, cap) => write!(f, "{late} under {cap}"),
             Self::Baseline(spec) => spec.fmt(f),
         }
     }

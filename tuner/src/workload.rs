@@ -1,5 +1,6 @@
 //! A recorded workload: just what a replay needs of each trace.
 
+mod ending;
 mod part;
 
 use std::collections::HashMap;
@@ -16,6 +17,8 @@ use crate::buckets::{LatencyCell, bucket};
 use crate::key::{Grouping, Keys};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
+pub use ending::Ending;
+use ending::Endings;
 pub(crate) use part::PartSums;
 
 /// Durations are scored in milliseconds.
@@ -71,6 +74,8 @@ pub struct Arrival {
     pub bytes: u64,
     /// Bytes of its spans as OTLP protobuf messages.
     pub otlp_bytes: u64,
+    /// The outcome when its root ends.
+    pub ending: Ending,
     first_call: u32,
     first_latency: u32,
 }
@@ -121,7 +126,7 @@ impl Workload {
         let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
         let mut call_trees: Vec<Option<u32>> = Vec::new();
         let mut call_tree_count = 0;
-        let mut keys = Keys::new(recording, grouping);
+        let (mut keys, mut endings) = (Keys::new(recording, grouping), Endings::new(recording));
         let mut arrivals = Vec::with_capacity(recording.trace_count());
         let mut calls: Vec<Calls> = Vec::with_capacity(recording.trace_count());
         let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
@@ -148,6 +153,7 @@ impl Workload {
                 spans: trace.span_count() as u32,
                 bytes: 0,
                 otlp_bytes: 0,
+                ending: endings.of(trace, &mut pulse)?,
                 first_call: first_call as u32,
                 first_latency: first_latency as u32,
             };

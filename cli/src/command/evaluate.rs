@@ -328,7 +328,7 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
 fn is_before_policies(sampler: &Candidate) -> bool {
     match sampler {
         Candidate::Ours(config) => *config != Config::Always,
-        Candidate::Capped(..) => true,
+        Candidate::Capped(..) | Candidate::Late(..) => true,
         Candidate::Baseline(_) => false,
     }
 }

@@ -1,0 +1,239 @@
+//! Fits the probabilities of strata, and of the head sampler before them, to a workload.
+
+use std::collections::BTreeMap;
+
+use astracer_samplers::strata::{Record, Strata, Stratum};
+use astracer_samplers::{Bump, Config, ConfigError, Count, PerKey, Probability};
+
+use super::Late;
+use super::influence::influence;
+use crate::stop::Stop;
+use crate::workload::Workload;
+
+/// The floor on probabilities, as a share of the size.
+const FLOOR: f64 = 0.125;
+/// A key that is not in the file is recorded as if the head kept this multiple of the size.
+const UNKNOWN: f64 = 4.0;
+/// Halvings of the interval of C, as a logarithm.
+const STEPS: u32 = 140;
+
+/// The size, and how strata are told apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FitOptions {
+    /// The share of the bytes to keep.
+    pub size: f64,
+    /// The share of traces that is recorded.
+    pub record: Record,
+    /// Whether strata are told apart by the kind of tree.
+    pub by_kind: bool,
+}
+
+impl FitOptions {
+    /// Strata without kinds.
+    pub fn new(size: f64, record: Record) -> Self {
+        Self { size, record, by_kind: false }
+    }
+
+    /// Tells strata apart by the kind of tree, or not.
+    #[must_use]
+    pub fn by_kind(self, by_kind: bool) -> Self {
+        Self { by_kind, ..self }
+    }
+}
+
+/// The result of a fit.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Fit {
+    /// The head sampler and the strata.
+    pub late: Late,
+    /// The share of the spans that is recorded, in expectation.
+    pub recorded: f64,
+    /// The share of the bytes that is kept, in expectation.
+    pub kept: f64,
+}
+
+/// Sums over the traces of a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    traces: f64,
+    bytes: f64,
+    influence: f64,
+    /// The sum of the probabilities of being recorded.
+    recorded: f64,
+}
+
+impl Fit {
+    /// Fits to a workload. `None` if asked to stop, or if it has no bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the size is not a share above 0.
+    pub fn new(
+        workload: &Workload,
+        options: FitOptions,
+        stop: Stop<'_>,
+    ) -> Option<Result<Self, ConfigError>> {
+        let influence = influence(workload, stop)?;
+        let arrivals = workload.arrivals();
+        let bytes: f64 = arrivals.iter().map(|arrival| arrival.bytes as f64).sum();
+        if bytes == 0.0 {
+            return None;
+        }
+        // The head sampler, by key.
+        let mut keys = vec![Group::default(); workload.keys().len()];
+        for (arrival, influence) in arrivals.iter().zip(&influence) {
+            keys[arrival.key as usize].add(arrival.bytes as f64, *influence, 1.0);
+        }
+        let heads = probabilities(&keys, options.size, bytes);
+        let recorded = |key: u32| match options.record {
+            Record::All => 1.0,
+            Record::Times(times) => (times * heads[key as usize]).min(1.0),
+        };
+        let groups = |by_kind: bool| {
+            let mut groups: BTreeMap<(u32, Stratum), Group> = BTreeMap::new();
+            for (arrival, influence) in arrivals.iter().zip(&influence) {
+                let group = groups.entry((arrival.key, arrival.ending.stratum(by_kind))).or_default();
+                group.add(arrival.bytes as f64, *influence, recorded(arrival.key));
+            }
+            let (places, groups): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
+            let p = probabilities(&groups, options.size, bytes);
+            places
+                .into_iter()
+                .zip(groups)
+                .zip(p)
+                .map(|((place, group), p)| (place, group, p))
+                .collect::<Vec<_>>()
+        };
+        let common = groups(false);
+        let own = if options.by_kind { groups(true) } else { Vec::new() };
+        let used = if options.by_kind { &own } else { &common };
+        let kept = used.iter().map(|(_, group, p)| p * group.bytes).sum::<f64>() / bytes;
+        let spans: f64 = arrivals.iter().map(|arrival| f64::from(arrival.spans)).sum();
+        let of_spans: f64 =
+            arrivals.iter().map(|arrival| recorded(arrival.key) * f64::from(arrival.spans)).sum();
+        let late = || {
+            let head = head(workload, &keys, &heads, options.size)?;
+            let mut strata =
+                Strata::new(probability(options.size))?.with_record(options.record)?.by_kind(options.by_kind);
+            for ((key, stratum), _, p) in common.iter().chain(&own) {
+                let name = workload.keys().name(astracer_recording::intern::Symbol(*key));
+                strata = strata.with_probability(name, *stratum, probability(*p));
+            }
+            Ok(Late { head, strata })
+        };
+        Some(late().map(|late| Self { late, recorded: of_spans / spans, kept }))
+    }
+}
+
+impl Group {
+    fn add(&mut self, bytes: f64, influence: f64, recorded: f64) {
+        self.traces += 1.0;
+        self.bytes += bytes;
+        self.influence += influence;
+        self.recorded += recorded;
+    }
+
+    /// The root of the mean influence per mean byte.
+    fn score(&self) -> f64 {
+        (self.influence / self.bytes.max(1.0)).sqrt()
+    }
+}
+
+/// The head sampler: constants by key. A key that becomes far more frequent than recorded is
+/// recorded less often.
+fn head(workload: &Workload, keys: &[Group], heads: &[f64], size: f64) -> Result<Config, ConfigError> {
+    let constant =
+        |p: f64| Bump::new(0.0, probability(p), Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted);
+    let traces: f64 = keys.iter().map(|group| group.traces).sum();
+    let mut head = PerKey::new(constant(UNKNOWN * size)?);
+    for ((name, group), p) in
+        workload.keys().names().zip(keys).zip(heads).filter(|((_, group), _)| group.traces > 0.0)
+    {
+        head = head.with_override(name, constant(*p)?.with_share(Probability::new(group.traces / traces)));
+    }
+    Ok(Config::Bump(head))
+}
+
+/// min(recorded, max(floor, C score)) for each group, with the C at which they keep this share of
+/// all bytes.
+fn probabilities(groups: &[Group], size: f64, bytes: f64) -> Vec<f64> {
+    let all = |c: f64| {
+        groups.iter().map(move |group| {
+            let most = if group.traces > 0.0 { group.recorded / group.traces } else { 1.0 };
+            (c * group.score()).max(FLOOR * size).min(most)
+        })
+    };
+    let kept = |c: f64| all(c).zip(groups).map(|(p, group)| p * group.bytes).sum::<f64>();
+    let (mut low, mut high) = (-41.0f64, 41.0f64);
+    for _ in 0..STEPS {
+        let middle = f64::midpoint(low, high);
+        if kept(middle.exp()) > size * bytes { high = middle } else { low = middle }
+    }
+    all(low.exp()).collect()
+}
+
+/// A probability with six digits, as files have it.
+fn probability(p: f64) -> Probability {
+    Probability::new(format!("{p:.5e}").parse().unwrap_or(p)).unwrap_or(Probability::ONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::recorded;
+
+    fn fit(workload: &Workload, options: FitOptions) -> Fit {
+        Fit::new(workload, options, Stop::never()).expect("not stopped").expect("valid")
+    }
+
+    /// The expected values are those of an independent implementation in another language, on the
+    /// same recording, by its formulas for record = all and record = 5.
+    #[test]
+    fn probabilities_are_those_of_the_closed_form() {
+        let workload = recorded("hdfs_client_ops");
+        let fits = [Record::All, Record::DEFAULT].map(|record| fit(&workload, FitOptions::new(0.1, record)));
+        let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 2e-5, "{a} instead of {b}");
+        for (key, stratum, all, by_head) in [
+            ("client:createSmall", "2", 0.051191387981660307, 0.05121663404570697),
+            ("client:createSmall", "8", 0.1915821550327524, 0.19167663763122947),
+            ("client:rename", "-1", 0.03741055229598614, 0.037429002063349814),
+            ("client:rename", "4", 0.11102229671247589, 0.11107704959423825),
+            ("newStreamForCreate", "2", 0.0125, 0.0125),
+            ("newStreamForCreate", "6", 0.3393668746156014, 0.14057735613900202),
+        ] {
+            let stratum = stratum.parse().expect("a stratum");
+            for (fit, expected) in fits.iter().zip([all, by_head]) {
+                close(fit.late.strata.probability(key, stratum).expect("fitted").get(), expected);
+            }
+        }
+        for fit in &fits {
+            close(fit.kept, 0.1);
+            let Config::Bump(head) = &fit.late.head else { panic!("constants") };
+            let own =
+                |key| head.overrides().find(|(name, _)| *name == key).expect("fitted").1.minimum().get();
+            close(own("client:rename"), 0.028569297727918115);
+        }
+        assert_eq!(fits[0].recorded, 1.0);
+        // The reference records 39 % of the spans.
+        assert!((fits[1].recorded - 0.39).abs() < 0.005, "{}", fits[1].recorded);
+    }
+
+    /// A kind that is in the file has its own probability, and any other that of its octave.
+    #[test]
+    fn strata_by_kind_have_those_without_beside_them() {
+        let workload = recorded("hdfs_client_ops");
+        let by_kind = fit(&workload, FitOptions::new(0.1, Record::All).by_kind(true)).late.strata;
+        let common = fit(&workload, FitOptions::new(0.1, Record::All)).late.strata;
+        let mut kinds = 0;
+        for arrival in workload.arrivals() {
+            let (key, ending) = (workload.key(arrival), arrival.ending);
+            let unknown = ending.stratum(false).with_kind(Some(ending.kind ^ 1));
+            assert_eq!(by_kind.probability(key, unknown), common.probability(key, ending.stratum(false)));
+            let own = by_kind.probability(key, ending.stratum(true));
+            kinds += u32::from(own != common.probability(key, ending.stratum(false)));
+        }
+        assert!(kinds > 0);
+    }
+}
