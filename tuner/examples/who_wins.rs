@@ -67,10 +67,9 @@ fn draws(
 fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box<dyn Error>> {
     let share = Probability::new(size).ok_or("--size must be a share from 0 to 1")?;
     let mut samplers = vec![("equal share".to_owned(), Candidate::from(Config::from(Ratio::new(share)?)))];
-    let sizing_with = |random| draws(workload, SIZING, SIZED_MAX, SEED - 1_000, random);
-    // Our samplers are tuned with stratified randomness, with which sizes vary less.
-    let (sizing, sizing_ours) =
-        (sizing_with(RandomSource::Independent), sizing_with(RandomSource::Stratified));
+    let sizing = draws(workload, SIZING, SIZED_MAX, SEED - 1_000, RandomSource::Independent);
+    // Each of ours is replayed once, so there is time for more draws.
+    let sizing_ours = draws(workload, REPLAYS, REPLAYED_MAX, SEED - 1_000, RandomSource::Stratified);
     let limits = Limits { size_min: size / 10.0, size_max: size, ..Limits::default() };
     let tuned = |sampler: Tunable, per_key: PerKeyUse| {
         let options = Options { sampler, per_key, limits, replays: 0, ..Options::default() };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use astracer_baselines::{BaselineSpec, Keys};
-use astracer_samplers::{Bump, Cap, Config, Count, Limits, Nanos, Sampler};
+use astracer_samplers::{Bump, Cap, Config, Count, Limits, Nanos, Probability, Ratio, Sampler};
 
 use crate::draw::Draw;
 use crate::late::{self, Late};
@@ -57,6 +57,12 @@ impl Candidate {
     /// `config` behind `cap`, or `config` alone if the cap limits nothing.
     pub fn capped(config: Config, cap: Cap) -> Self {
         if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
+    }
+
+    /// One probability for all traces; `None` if it is 0.
+    pub(crate) fn equal_share(share: f64) -> Option<Self> {
+        let share = Probability::new(share.clamp(0.0, 1.0))?;
+        Ratio::new(share).ok().map(|ratio| Self::Ours(ratio.into()))
     }
 
     /// Replays a workload on one draw. `keep` gets the index of each kept arrival, and its weight;

@@ -15,7 +15,7 @@ use crate::draw::Draw;
 use crate::held_out::{CountErrors, CountSums};
 use crate::key::Grouping;
 use crate::paths::{PathScore, PathTally};
-use crate::score::{Reference, Score, Tally};
+use crate::score::{Reference, Score, Tally, dist_over_entropy};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -113,6 +113,8 @@ pub struct Summary {
     /// SS from weighted means and standard deviations, ms, as the mean over the draws. `None` if
     /// decisions have no weights.
     pub ss_by_weights_ms: Option<f64>,
+    /// The mean over the draws of dist/entropy with that SS. `None` if decisions have no weights.
+    pub dist_over_entropy_by_weights: Option<f64>,
     /// SS of an equal share that keeps as many bytes, ms, as the mean over the same draws. Weights
     /// are useful if `ss_by_weights_ms` is smaller. `None` if decisions have no weights, or if the
     /// sampler is an equal share itself.
@@ -160,21 +162,24 @@ struct Runs {
     weighted: usize,
     counts: CountSums,
     ss_by_weights_ms: f64,
+    dist_over_entropy_by_weights: f64,
 }
 
 impl Runs {
     fn add(&mut self, row: Row, estimates: Option<&Estimates>) {
-        self.rows.push(row);
         if let Some(estimates) = estimates {
             self.weighted += 1;
             self.counts.add(estimates);
             self.ss_by_weights_ms += estimates.ss_ms;
+            self.dist_over_entropy_by_weights += dist_over_entropy(estimates.ss_ms, row.score.entropy_bits);
         }
+        self.rows.push(row);
     }
 }
 
 impl Summary {
-    fn new(Runs { rows, weighted, counts, ss_by_weights_ms }: &Runs) -> Option<Self> {
+    fn new(runs: &Runs) -> Option<Self> {
+        let Runs { rows, weighted, counts, ss_by_weights_ms, dist_over_entropy_by_weights } = runs;
         let runs: Vec<Averages> = rows.iter().map(Averages::of).collect();
         let all_weighted = *weighted == rows.len();
         let over_runs = |number: fn(&Averages) -> f64| MeanSd::of(runs.iter().map(number));
@@ -186,6 +191,8 @@ impl Summary {
             sd: Averages::of_each(|number| over_runs(number).sd),
             counts: all_weighted.then(|| counts.errors()),
             ss_by_weights_ms: all_weighted.then(|| ss_by_weights_ms / rows.len() as f64),
+            dist_over_entropy_by_weights: all_weighted
+                .then(|| dist_over_entropy_by_weights / rows.len() as f64),
             ss_of_equal_share_ms: None,
         })
     }
@@ -326,7 +333,8 @@ impl<'w> Evaluator<'w> {
         Some(MeanSd::of(runs.into_iter()).mean)
     }
 
-    /// The ids of the traces that a sampler keeps on one draw, in order of arrival.
+    /// The ids of the traces that a sampler keeps on one draw, in the order of the
+    /// decisions.
     pub fn kept(&self, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
         let kept = self.kept_arrivals(sampler, draw, Stop::never()).unwrap_or_default();
         kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()

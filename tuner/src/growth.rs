@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::workload::Workload;
 
 /// The growth that is reported: one key is called this many times as often.
-const FACTOR: f64 = 100.0;
+pub(crate) const FACTOR: f64 = 100.0;
 /// The growth that shares bound.
 const FACTOR_BOUNDED: f64 = 200.0;
 /// Keys have their shares if kept bytes would grow by more than this, divided by the growth of all

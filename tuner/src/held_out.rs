@@ -1,7 +1,7 @@
 //! Replays parameters on draws that no search used, and on traces that they were not tuned on.
 
 use astracer_report::numbers::{fixed, is_above};
-use astracer_samplers::{Config, Probability, RandomSource, Ratio};
+use astracer_samplers::{Config, RandomSource};
 use serde::Serialize;
 
 use crate::candidate::Candidate;
@@ -350,16 +350,14 @@ impl HeldOut {
     pub fn new(
         name: &str,
         workload: &Workload,
-        config: &Config,
+        sampler: &Candidate,
         tuned_there: Option<&Config>,
         draws: &[Draw],
         stop: Stop<'_>,
     ) -> Option<Self> {
-        let replay =
-            |config: &Config| Replayed::by_chances(workload, &config.clone().into(), draws, stop, &|| ());
-        let replayed = replay(config)?;
-        let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
-        let share = share.and_then(|share| Ratio::new(share).ok()).map(Config::from);
+        let replay = |sampler: &Candidate| Replayed::by_chances(workload, sampler, draws, stop, &|| ());
+        let replayed = replay(sampler)?;
+        let share = Candidate::equal_share(replayed.tfcr.mean);
         Some(Self {
             name: name.to_owned(),
             traces: workload.arrivals().len() as u64,
@@ -368,7 +366,7 @@ impl HeldOut {
                 None => None,
             },
             replayed,
-            tuned_there: tuned_there.and_then(replay),
+            tuned_there: tuned_there.and_then(|config| replay(&config.clone().into())),
         })
     }
 
@@ -497,10 +495,10 @@ mod tests {
     #[test]
     fn an_equal_share_is_compared_with_replays_of_itself() {
         let workload = crate::testing::synthetic(500, 2);
-        let config: Config = "ratio:0.1".parse().expect("a sampler");
+        let share = Candidate::equal_share(0.1).expect("a share");
         for random in [RandomSource::Independent, RandomSource::Stratified] {
             let draws = Draw::unseen(96, 1, random);
-            let held_out = HeldOut::new("itself", &workload, &config, None, &draws, Stop::never());
+            let held_out = HeldOut::new("itself", &workload, &share, None, &draws, Stop::never());
             let warnings = held_out.expect("not stopped").warnings(1.0);
             assert_eq!(warnings, Vec::<String>::new(), "{random:?}");
         }

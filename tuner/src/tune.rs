@@ -11,6 +11,7 @@ mod measure;
 mod options;
 mod roots;
 mod single_keys;
+mod strata;
 mod sums;
 mod watch;
 
@@ -30,6 +31,7 @@ pub use key_trial::TRIED_TRACES_MAX;
 pub use later::Later;
 pub use options::{Options, OptionsError, PerKeyUse};
 pub use single_keys::KEYS_TRIED_MAX;
+pub use strata::{StrataOptions, StrataTuning, tune_strata};
 
 use crate::anneal::{Schedule, anneal};
 use crate::expect::Expected;

@@ -1,6 +1,7 @@
 //! `astracer evaluate`: replays samplers and prints a table of their quality.
 
 mod kept;
+mod sampler;
 mod scoreboard;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::{ArgGroup, Args as ClapArgs};
 use serde::Serialize;
 
+use self::sampler::Sampler;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json_text::json_escaped;
@@ -203,7 +205,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
         (None, _) => Ok(None),
-        (Some(file), [sampler]) => Ok(Some((file, Candidate::capped(sampler.config.clone(), sampler.cap)))),
+        (Some(file), [sampler]) => Ok(Some((file, sampler.candidate(sampler.cap)))),
         (Some(_), samplers) => Err(Failure::Usage(format!(
             "{option} needs exactly one --sampler or --parameters, not {}",
             samplers.len()
@@ -291,7 +293,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let names: BTreeMap<String, String> =
         samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())).collect();
-    let mut text = input.heading() + &table(&evaluation, &names);
+    let mut text = input.heading() + &table(&evaluation, &samplers, &names);
     if args.verbose {
         text += &details(&evaluation, &names);
     }
@@ -342,7 +344,7 @@ fn wanted_size(
     match (args.size, asked) {
         (Some(size), _) => size,
         (None, [sampler]) if !args.baselines.is_empty() || args.scoreboard.is_some() => {
-            let sampler = Candidate::capped(sampler.config.clone(), sampler.cap);
+            let sampler = sampler.candidate(sampler.cap);
             let sizes =
                 (0..SIZE_SEEDS).map(|index| evaluator.score(&sampler, &draw(args, random, index)).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
@@ -386,13 +388,6 @@ fn draw(args: &Evaluate, random: RandomSource, index: u64) -> Draw {
     let jitter_ms = jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
     let seed = args.seed.wrapping_add(index);
     Draw { jitter_ms, ..Draw::recorded(seed) }.with_random(random)
-}
-
-/// A sampler from an option or a file, with its cap.
-#[derive(PartialEq)]
-struct Sampler {
-    config: Config,
-    cap: Cap,
 }
 
 /// The samplers, key, randomness and policies that options and parameters files ask for.
@@ -454,7 +449,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
             }
         }
         tail.rules.retain(|rule| !is_own(rule));
-        let sampler = Sampler { config: parameters.config, cap };
+        let sampler = Sampler { strata: parameters.strata, ..Sampler::new(parameters.config, cap) };
         Ok(File { name, sampler, random: parameters.random, tail })
     };
     let files = args.parameters.iter().map(&mut read).collect::<Result<Vec<_>, Failure>>()?;
@@ -487,7 +482,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     });
     let tail = of_options.or_else(|| first.map(|first| first.tail.clone()));
     let cap = args.cap.unwrap_or_default();
-    let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
+    let of_texts = args.samplers.iter().map(|config| Sampler::new(config.clone(), cap));
     let samplers = of_texts.chain(files.into_iter().map(|file| file.sampler)).collect();
     let source = match &files_key {
         Some(Grouping::Key(rule)) => args.source.folded_by(*rule.template()),
@@ -502,8 +497,8 @@ fn samplers(args: &Evaluate, asked: &[Sampler]) -> Result<Vec<Candidate>, Failur
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
     let yardsticks = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let mut samplers: Vec<Candidate> = yardsticks.into_iter().map(Candidate::from).collect();
-    let mut add = |config: &Config, cap: Cap| {
-        for sampler in [config.clone().into(), Candidate::capped(config.clone(), cap)] {
+    let mut add = |sampler: &Sampler| {
+        for sampler in [Cap::none(), sampler.cap].map(|cap| sampler.candidate(cap)) {
             if !samplers.contains(&sampler) {
                 samplers.push(sampler);
             }
@@ -511,10 +506,10 @@ fn samplers(args: &Evaluate, asked: &[Sampler]) -> Result<Vec<Candidate>, Failur
     };
     if asked.is_empty() {
         for config in DEFAULTS.iter().map(parse) {
-            add(&config?, args.cap.unwrap_or_default());
+            add(&Sampler::new(config?, args.cap.unwrap_or_default()));
         }
     }
-    asked.iter().for_each(|asked| add(&asked.config, asked.cap));
+    asked.iter().for_each(add);
     Ok(samplers)
 }
 
@@ -529,7 +524,7 @@ fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
 
 /// The table: a head about the workload, and a row for each sampler. `names` maps samplers to
 /// readable names.
-fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+fn table(evaluation: &Evaluation, samplers: &[Candidate], names: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
     let seeds = evaluation.summary.first().map_or(0, |summary| summary.seeds);
     let mut text = format!(
@@ -542,30 +537,35 @@ fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
         output::span(workload.seconds),
     );
     let first = if seeds == 1 { "one replay".to_owned() } else { format!("means of\n{seeds} replays") };
-    let header = [
-        &first,
-        "traces\nkept",
-        "bytes\nkept",
-        &format!("functions\nof {}", output::count(workload.functions)),
-        &format!("call trees\nof {}", output::count(workload.call_trees)),
-        "dist/\nentropy",
-        "count\nerror",
-    ];
+    let has_strata = samplers.iter().any(|sampler| matches!(sampler, Candidate::Late(..)));
+    let functions = format!("functions\nof {}", output::count(workload.functions));
+    let trees = format!("call trees\nof {}", output::count(workload.call_trees));
+    let mut header =
+        vec![&*first, "traces\nkept", "bytes\nkept", &functions, &trees, "dist/\nentropy", "count\nerror"];
+    if has_strata {
+        header.insert(6, "by\nweights");
+    }
     let rows = evaluation.summary.iter().map(|summary| {
         let Summary { mean, sd, .. } = summary;
-        vec![
+        let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let mut cells = vec![
             named(names, &summary.sampler).to_owned(),
             output::whole(mean.traces),
             output::percent(mean.tfcr),
             mean_of(mean.functions, sd.functions),
             mean_of(mean.call_trees, sd.call_trees),
             mean_and_sd(mean.dist_over_entropy, sd.dist_over_entropy, three),
-            summary.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
-        ]
+            optional(summary.counts.map(|counts| output::percent(counts.functions))),
+        ];
+        if has_strata {
+            cells.insert(6, optional(summary.dist_over_entropy_by_weights.map(three)));
+        }
+        cells
     });
     text += &output::table(&header, rows);
     let sd = if seeds == 1 { "" } else { " \u{b1} is the standard deviation of single replays." };
-    text + &format!("Less dist/entropy is better.{sd}\n")
+    let strata = if has_strata { " Samples by strata are read by weights." } else { "" };
+    text + &format!("Less dist/entropy is better.{strata}{sd}\n")
 }
 
 /// The measures that the table has no columns for.

@@ -3,6 +3,7 @@
 mod provisional;
 mod rounds;
 mod shared_limits;
+mod strata;
 mod table;
 
 use std::borrow::Cow;
@@ -50,6 +51,7 @@ Examples:
   astracer tune run.tar.xz --per-key never --split 50%
   astracer tune run.tar.xz --risk 0.9 --cap traces=100,key_traces=20
   astracer tune traces/ --tail error,slow:p99       10% with late policies
+  astracer tune traces/ --late               decide at the end, by outcome
   astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --json
 
 If no parameters meet the limits, the nearest are shown, nothing is written, and
@@ -175,6 +177,9 @@ pub(crate) struct Tune {
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
+    #[command(flatten)]
+    pub(crate) strata: strata::StrataArgs,
+
     /// Parameters file to write.
     #[arg(long, value_name = "FILE", default_value = "astracer.toml", help_heading = "Output")]
     pub(crate) out: PathBuf,
@@ -265,6 +270,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     options.check().map_err(|error| Failure::Usage(error.to_string()))?;
     check_inputs(args.source.paths.iter().chain(&args.validate))?;
     let files = Files::plan(args)?;
+    if args.strata.late {
+        return strata::run(args, &files.out, stop);
+    }
     for path in &args.validate {
         load::try_to_read(path, &args.source.reading, stop)?;
     }

@@ -77,3 +77,63 @@ fn tune_writes_a_cap_and_prints_the_bill() {
     assert!(!text.contains("Cap:") && text.contains("had its own name: kept bytes x 4.0"), "{text}");
     assert!(!file().contains("[cap]"), "{}", file());
 }
+
+/// One call in 20 takes 100 ms longer, which no head sampler can foresee. The strata that
+/// `tune --late` writes are those that `evaluate` replays.
+#[test]
+fn strata_are_fitted_written_and_replayed() {
+    let slow = |(n, line): (usize, &str)| {
+        let mut line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let end = &mut line["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["endTimeUnixNano"];
+        let end_ns: u64 = end.as_str().expect("text").parse().expect("a time");
+        *end = (end_ns + if n % 20 == 7 { 100_000_000 + n as u64 * 10_000 } else { 0 }).to_string().into();
+        format!("{line}\n")
+    };
+    let text = spans(3_000, 10, |n| (format!("GET /{}", ["a", "b", "c"][n as usize % 3]), n % 500 == 250));
+    let input = Scratch::new("strata.jsonl", &text.lines().enumerate().map(slow).collect::<String>());
+    let out = Scratch::new("strata.toml", "");
+    let args = ["tune", input.path(), "--late", "--out", out.path()];
+    let text = unwrapped(&success(&run(&args)));
+    for says in ["Read the sample by its weights", "Recorded: 100% of the spans, 100.0 a second", "Cap: 3 x"]
+    {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    // Each key has 50 slow calls of 1,000, so 99 % of its durations are below that of the tenth
+    // slowest: of these 30 and the 6 failures, nearly all slow ones are kept.
+    assert!(text.contains("Of 36 traces that failed or took longer than 99% of their key's, 7"), "{text}");
+    let file = std::fs::read_to_string(out.path()).expect("a file");
+    assert!(file.contains("[strata]\nsize = 0.1\nrecord = \"all\"\n"), "{file}");
+    // Octaves 6 and 7 are 64 to 256 ms.
+    for line in ["[strata.p.\"GET /b\"]\n\"0\" = 0.0", "\"6\" = ", "\"7\" = "] {
+        assert!(file.contains(line), "{line}: {file}");
+    }
+    let found: serde_json::Value = serde_json::from_str(&success(&run(&[
+        "evaluate",
+        input.path(),
+        "--parameters",
+        out.path(),
+        "--seeds",
+        "6",
+        "--json",
+    ])))
+    .expect("JSON");
+    let of = |sampler: &str| {
+        let mut all = found["summary"].as_array().expect("an array").iter();
+        all.find(|row| row["sampler"].as_str().expect("text").starts_with(sampler)).expect("a row").clone()
+    };
+    let number = |row: &serde_json::Value, name: &str| row[name].as_f64().expect("a number");
+    let (strata, share) = (of("strata:size=0.1,record=all"), of("ratio:0.1"));
+    let kept = number(&strata["mean"], "tfcr");
+    assert!((0.09..0.11).contains(&kept), "{kept}");
+    let [by_weights, of_share] = [&strata, &share].map(|row| number(row, "dist_over_entropy_by_weights"));
+    assert!(by_weights < 0.5 * of_share, "{by_weights}, and of an equal share {of_share}");
+    let table =
+        unwrapped(&success(&run(&["evaluate", input.path(), "--parameters", out.path(), "--seeds", "1"])));
+    assert!(table.contains("Samples by strata are read by weights."), "{table}");
+    // Given ways to record, and no cap.
+    let given = ["--record", "3", "--kinds", "never", "--no-cap"];
+    let text = unwrapped(&success(&run(&[&args[..], &given].concat())));
+    assert!(text.contains("of the spans (3 x the head sampler's)") && !text.contains("Cap:"), "{text}");
+    let file = std::fs::read_to_string(out.path()).expect("a file");
+    assert!(file.contains("record = 3.0\n") && !file.contains("[cap]"), "{file}");
+}

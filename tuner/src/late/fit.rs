@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use astracer_samplers::strata::{Record, Strata, Stratum};
-use astracer_samplers::{Bump, Config, ConfigError, Count, PerKey, Probability};
+use astracer_samplers::{Bump, Config, ConfigError, Count, PerKey, Probability, knee_factor};
 
 use super::Late;
 use super::influence::influence;
+use crate::growth::Growth;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
@@ -52,6 +53,8 @@ pub struct Fit {
     pub recorded: f64,
     /// The share of the bytes that is kept, in expectation.
     pub kept: f64,
+    /// Key, bytes and probability of each stratum.
+    strata: Vec<(u32, f64, f64)>,
 }
 
 /// Sums over the traces of a group.
@@ -123,7 +126,41 @@ impl Fit {
             }
             Ok(Late { head, strata })
         };
-        Some(late().map(|late| Self { late, recorded: of_spans / spans, kept }))
+        let strata = used.iter().map(|((key, _), group, p)| (*key, group.bytes, *p)).collect();
+        Some(late().map(|late| Self { late, recorded: of_spans / spans, kept, strata }))
+    }
+}
+
+impl Fit {
+    /// The worst case without a cap if one key is called this many times as often: strata keep
+    /// their probabilities, as far as the key is recorded.
+    pub(crate) fn growth(&self, workload: &Workload, times: f64) -> Option<Growth> {
+        let (mut keys, mut all) = (vec![(0.0, 0.0); workload.keys().len()], (0.0, 0.0));
+        for arrival in workload.arrivals() {
+            let (traces, bytes) = &mut keys[arrival.key as usize];
+            (*traces, *bytes) = (*traces + 1.0, *bytes + arrival.bytes as f64);
+            all = (all.0 + 1.0, all.1 + arrival.bytes as f64);
+        }
+        let Config::Bump(head) = &self.late.head else { return None };
+        let of = |(key, name): (u32, &str)| {
+            let (traces, bytes) = keys[key as usize];
+            let share = traces / all.0;
+            let knee = knee_factor(share, times * share / (1.0 + (times - 1.0) * share));
+            let recorded = match self.late.strata.record() {
+                Record::All => 1.0,
+                Record::Times(record) => (record * head.of(name).minimum().get() * knee).min(1.0),
+            };
+            let own = self.strata.iter().filter(|(of, ..)| *of == key);
+            let more: f64 = own.map(|(_, bytes, p)| bytes * (times * p.min(recorded) - p)).sum();
+            Growth {
+                key: name.to_owned(),
+                calls: times,
+                kept_bytes: 1.0 + more / (self.kept * all.1),
+                bytes: 1.0 + (times - 1.0) * bytes / all.1,
+            }
+        };
+        let keys = (0..).zip(workload.keys().names());
+        keys.map(of).max_by(|a, b| a.kept_bytes.total_cmp(&b.kept_bytes))
     }
 }
 

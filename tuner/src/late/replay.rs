@@ -39,14 +39,15 @@ pub(crate) fn replay(
         }
         let arrival = &workload.arrivals()[index as usize];
         let randomness = numbers.next(arrival.key);
-        let decision = head.decide(&Request::new(workload.key(arrival), randomness, Nanos::new(at_ns)));
-        let threshold = decision.threshold.unwrap_or(astracer_samplers::Threshold::ALWAYS);
+        let threshold = head.count(&Request::new(workload.key(arrival), randomness, Nanos::new(at_ns)));
         let threshold = late.strata.recorded(threshold);
-        if threshold.keeps(randomness) {
-            recorded.push((at_ns.saturating_add(arrival.ending.duration_ns), index, threshold));
-        } else {
-            let by_chance = Some(threshold);
-            each(Decided { arrival: index as usize, at_ns, keep: false, place: 0, by_chance });
+        match threshold.filter(|threshold| threshold.keeps(randomness)) {
+            Some(threshold) => {
+                recorded.push((at_ns.saturating_add(arrival.ending.duration_ns), index, threshold));
+            }
+            None => {
+                each(Decided { arrival: index as usize, at_ns, keep: false, place: 0, by_chance: threshold })
+            }
         }
     }
     if !stop.pulse().sort_by_key(&mut recorded, |&(end_ns, ..)| end_ns) {
@@ -69,8 +70,8 @@ pub(crate) fn replay(
             now,
             random: random.next_u64(),
         });
-        let by_chance = draw.threshold.map(|threshold| draw.of_all(threshold).0);
-        each(Decided { arrival: index as usize, at_ns: end_ns, keep: draw.keeps(), place: 0, by_chance });
+        let by_chance = draw.of_all(None, 0).map(|(threshold, _)| threshold);
+        each(Decided { arrival: index as usize, at_ns: end_ns, keep: draw.keeps, place: 0, by_chance });
     }
     true
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use astracer_samplers::{Allowance, Cap, Config, Count};
+use astracer_samplers::{Allowance, Cap, Config, Count, RandomSource};
 use serde::Serialize;
 
 use super::{Tuning, UNBOUNDED};
@@ -94,15 +94,23 @@ struct Kept {
     new: Amounts,
 }
 
-/// `None` if asked to stop.
-fn kept(workload: &Workload, config: &Config, draw: &Draw, stop: Stop<'_>) -> Option<Kept> {
-    let named: HashSet<&str> = match config {
+/// The keys with parameters of their own.
+fn named(config: &Config) -> HashSet<&str> {
+    match config {
         Config::Bump(bump) => bump.overrides().map(|(key, _)| key).collect(),
         _ => HashSet::new(),
-    };
+    }
+}
+
+/// `None` if asked to stop.
+fn kept(
+    workload: &Workload,
+    (candidate, named): (&Candidate, &HashSet<&str>),
+    draw: &Draw,
+    stop: Stop<'_>,
+) -> Option<Kept> {
     let mut seen: Vec<bool> = workload.keys().names().map(|key| named.contains(key)).collect();
     let mut kept = Kept::default();
-    let candidate = Candidate::from(config.clone());
     let is_done = candidate.decide_each(workload, draw, stop, |decided| {
         let arrival = &workload.arrivals()[decided.arrival];
         if decided.keep {
@@ -116,20 +124,25 @@ fn kept(workload: &Workload, config: &Config, draw: &Draw, stop: Stop<'_>) -> Op
     is_done.then_some(kept)
 }
 
-impl Tuning {
-    /// Gives the result a cap at a multiple of what it keeps of `workload`, with `late_bytes` OTLP
-    /// bytes per second of late policies in addition. Leaves the result alone if asked to stop.
-    pub fn bound(&mut self, workload: &Workload, late_bytes: f64, stop: Stop<'_>) {
-        let Some((cap, bounds)) = self.bounding(workload, late_bytes, stop) else { return };
-        (self.cap, self.bounds) = (cap, Some(bounds));
-        self.warnings.retain(|warning| warning != UNBOUNDED);
-    }
+/// A cap at a multiple of what a sampler keeps.
+struct Bounding {
+    cap: Cap,
+    bounds: Bounds,
+    /// First calls of keys without their own parameters, by draw.
+    new: Vec<Amounts>,
+}
 
-    fn bounding(&self, workload: &Workload, late_bytes: f64, stop: Stop<'_>) -> Option<(Cap, Bounds)> {
-        let config = self.config().ok()?;
-        let draws = Draw::unseen(DRAWS, self.seed, self.random);
+impl Bounding {
+    /// `None` if asked to stop, or if nothing is kept.
+    fn new(
+        workload: &Workload,
+        sampler: (&Candidate, &HashSet<&str>),
+        draws: &[Draw],
+        late_bytes: f64,
+        stop: Stop<'_>,
+    ) -> Option<Self> {
         let kept: Vec<Kept> =
-            draws.iter().map(|draw| kept(workload, &config, draw, stop)).collect::<Option<_>>()?;
+            draws.iter().map(|draw| kept(workload, sampler, draw, stop)).collect::<Option<_>>()?;
         let (mut traces, mut otlp_bytes, mut new) = (Vec::new(), Vec::new(), Vec::new());
         for Kept { traces: of_draw, otlp_bytes: bytes, new: keys } in kept {
             traces.push(of_draw);
@@ -145,7 +158,39 @@ impl Tuning {
         let bytes = TIMES * (busiest(&otlp_bytes) + late_bytes);
         let largest = workload.arrivals().iter().map(|arrival| arrival.otlp_bytes).max()? as f64;
         let of_bytes = allowance(&otlp_bytes, bytes, BURST_TIMES * largest)?;
-        let mut cap = Cap::none().with_traces(of_traces).with_bytes(of_bytes);
+        let cap = Cap::none().with_traces(of_traces).with_bytes(of_bytes);
+        Some(Self { cap, bounds: Bounds { times: TIMES, bytes_a_day: of_bytes.worst_case(86_400.0) }, new })
+    }
+}
+
+/// A cap for strata, which share out new keys' calls themselves. `None` if asked to stop, or if
+/// nothing is kept.
+pub(super) fn of_strata(
+    workload: &Workload,
+    candidate: &Candidate,
+    (seed, random): (u64, RandomSource),
+    stop: Stop<'_>,
+) -> Option<(Cap, Bounds)> {
+    let draws = Draw::unseen(DRAWS, seed, random);
+    let bounding = Bounding::new(workload, (candidate, &HashSet::new()), &draws, 0.0, stop)?;
+    Some((bounding.cap, bounding.bounds))
+}
+
+impl Tuning {
+    /// Gives the result a cap at a multiple of what it keeps of `workload`, with `late_bytes` OTLP
+    /// bytes per second of late policies in addition. Leaves the result alone if asked to stop.
+    pub fn bound(&mut self, workload: &Workload, late_bytes: f64, stop: Stop<'_>) {
+        let Some((cap, bounds)) = self.bounding(workload, late_bytes, stop) else { return };
+        (self.cap, self.bounds) = (cap, Some(bounds));
+        self.warnings.retain(|warning| warning != UNBOUNDED);
+    }
+
+    fn bounding(&self, workload: &Workload, late_bytes: f64, stop: Stop<'_>) -> Option<(Cap, Bounds)> {
+        let config = self.config().ok()?;
+        let draws = Draw::unseen(DRAWS, self.seed, self.random);
+        let sampler = (&Candidate::from(config.clone()), &named(&config));
+        let Bounding { mut cap, bounds, new } = Bounding::new(workload, sampler, &draws, late_bytes, stop)?;
+        let length_ns = workload.arrivals().last()?.at_ns;
         if keeps_first_calls(&config) {
             let seconds = length_ns.max(1_000_000_000) as f64 / 1e9;
             let share = self.score.tfcr.min(self.score.traces / workload.arrivals().len() as f64);
@@ -156,8 +201,7 @@ impl Tuning {
             let recorded = new.iter().map(later).max()? as f64 / (0.875 * seconds);
             cap = cap.with_new_traces(allowance_of_new(&new, of_size.max(NEW_TIMES * recorded))?);
         }
-        let bytes_a_day = of_bytes.worst_case(86_400.0);
-        Some((cap, Bounds { times: TIMES, bytes_a_day }))
+        Some((cap, bounds))
     }
 
     /// All kept bytes as a multiple of those of the recording, if this share of its calls had names

@@ -2,7 +2,7 @@
 //! recordings.
 
 use astracer_report::numbers::fixed;
-use astracer_samplers::{Config, Probability, Ratio};
+use astracer_samplers::Config;
 
 use super::watch::Watch;
 use super::{Options, Progress, Run, Stage, Tuning};
@@ -23,17 +23,17 @@ const TRIED_MIN: u64 = 3;
 
 /// A check begins with this many replays. Large workloads begin with fewer, but with a multiple of
 /// the three jitters.
-const REPLAYS: u64 = 96;
+pub(super) const REPLAYS: u64 = 96;
 const REPLAYS_LEAST: u64 = 12;
 /// A check begins with at most this many arrivals and functions, but with at least
 /// [`REPLAYS_LEAST`] replays.
-const BEGUN_WORK: usize = 6_000_000;
+pub(super) const BEGUN_WORK: usize = 6_000_000;
 /// Replays for the spread over resampled blocks of a large workload.
 const RESAMPLED_LEAST: usize = 6;
 /// All replays of a check cover about this many arrivals and functions at most.
-const CHECKED_WORK: usize = 30_000_000;
+pub(super) const CHECKED_WORK: usize = 30_000_000;
 /// The mean of dist/entropy is known if half of its 95 % interval is at most this share of it.
-const KNOWN: f64 = 0.05;
+pub(super) const KNOWN: f64 = 0.05;
 
 /// The search's expectation is reported as wrong if the replayed mean differs from it by more than
 /// this share.
@@ -86,13 +86,13 @@ pub fn validate(
 }
 
 /// The number of replays of a workload that together cover `work` arrivals and functions.
-fn times_within(workload: &Workload, work: usize) -> u64 {
+pub(super) fn times_within(workload: &Workload, work: usize) -> u64 {
     (work / (workload.arrivals().len() + workload.functions().len()).max(1)) as u64
 }
 
 /// The number of replays that a check begins with, for a workload of which `times` replays cover
 /// [`BEGUN_WORK`]. It is a multiple of three, because there are three jitters.
-fn begun(times: u64) -> u64 {
+pub(super) fn begun(times: u64) -> u64 {
     let times = times.max(REPLAYS_LEAST);
     times - times % 3
 }
@@ -155,12 +155,8 @@ impl Run<'_> {
         };
         remarks.extend(surprise(tuning.score.dist_over_entropy, &replayed));
         tuning.warnings.extend(remarks.iter().cloned());
-        let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
-        let share = share.and_then(|share| Ratio::new(share).ok()).map(Config::from);
-        tuning.replayed_share = share.and_then(|share| {
-            Replayed::by_chances(train, &share.into(), draws_of_share, self.stop, &|| {
-                self.watch.evaluated(None)
-            })
+        tuning.replayed_share = Candidate::equal_share(replayed.tfcr.mean).and_then(|share| {
+            Replayed::by_chances(train, &share, draws_of_share, self.stop, &|| self.watch.evaluated(None))
         });
         if !cap.is_none() {
             tuning.replayed_capped = replay(&Candidate::Capped(found.clone(), cap));
@@ -214,7 +210,7 @@ impl Run<'_> {
             self.options.seed,
             self.options.random,
         );
-        HeldOut::new(name, other, &found, there.as_ref(), &draws, self.stop)
+        HeldOut::new(name, other, &found.into(), there.as_ref(), &draws, self.stop)
     }
 }
 

@@ -8,7 +8,6 @@
 
 use std::borrow::Cow;
 
-use astracer_samplers::{Config, Probability, Ratio};
 use serde::Serialize;
 
 use super::check::trial_replays;
@@ -27,16 +26,16 @@ use crate::workload::Workload;
 
 /// A result is worth its file if its figure on the halves is at most this share of an equal
 /// share's.
-const WORTH: f64 = 0.9;
+pub(super) const WORTH: f64 = 0.9;
 /// With fewer traces, half of the time says nothing.
-const TRACES_MIN: usize = 400;
+pub(super) const TRACES_MIN: usize = 400;
 /// If the first half of the time has a smaller or larger share of the traces, the traces are halved
 /// instead.
 const BALANCED: std::ops::RangeInclusive<f64> = 0.3..=0.7;
-const REPLAYS: u64 = 24;
+pub(super) const REPLAYS: u64 = 24;
 /// Each half consists of evenly spaced stretches if it has more traces.
 const HALF_MAX: usize = 150_000;
-const LATER_STREAM: u64 = 1 << 35;
+pub(super) const LATER_STREAM: u64 = 1 << 35;
 /// Standard errors to either side of a 95 % interval.
 const ERRORS: f64 = 1.96;
 
@@ -86,7 +85,7 @@ impl OnHalf {
 
 impl Later {
     /// Each half comes with the standard deviation of its ratio's logarithm over drawn recordings.
-    fn new(halves: Vec<(HeldOut, f64)>) -> Option<Self> {
+    pub(super) fn new(halves: Vec<(HeldOut, f64)>) -> Option<Self> {
         let on: Vec<OnHalf> = halves.iter().map(|(there, _)| OnHalf::new(there)).collect::<Option<_>>()?;
         let number = on.len() as f64;
         let mean = |of: &dyn Fn(usize) -> f64| (0..on.len()).map(of).sum::<f64>() / number;
@@ -141,23 +140,34 @@ impl Later {
     }
 }
 
+/// A result on a half, with its spread over drawn recordings, for which half of the draws suffice.
+pub(super) fn with_spread(
+    workload: &Workload,
+    sampler: &Candidate,
+    there: HeldOut,
+    draws: &[Draw],
+    stop: Stop<'_>,
+) -> (HeldOut, f64) {
+    let spread = spread(workload, sampler, &there, &draws[..draws.len().div_ceil(2)], stop);
+    (there, spread.unwrap_or(0.0))
+}
+
 /// The standard deviation, over recordings drawn from the blocks of a workload, of the logarithm of
 /// a result's ratio to an equal share.
 fn spread(
     workload: &Workload,
-    config: &Config,
+    sampler: &Candidate,
     there: &HeldOut,
     draws: &[Draw],
     stop: Stop<'_>,
 ) -> Option<f64> {
-    let share = Probability::new(there.replayed.tfcr.mean.clamp(0.0, 1.0))?;
-    let share = Candidate::from(Config::from(Ratio::new(share).ok()?));
-    bootstrap::spread_of_ratio(workload, [&config.clone().into(), &share], draws, stop)
+    let share = Candidate::equal_share(there.replayed.tfcr.mean)?;
+    bootstrap::spread_of_ratio(workload, [sampler, &share], draws, stop)
 }
 
 /// The first half of the time and the rest; of the traces if they are too uneven. `None` if asked
 /// to stop.
-fn halves(workload: &Workload, stop: Stop<'_>) -> Option<[Workload; 2]> {
+pub(super) fn halves(workload: &Workload, stop: Stop<'_>) -> Option<[Workload; 2]> {
     let all = workload.arrivals().len();
     let (first, rest) = workload.split(0.5, stop)?;
     let (first, rest) = match BALANCED.contains(&(first.arrivals().len() as f64 / all as f64)) {
@@ -182,7 +192,7 @@ struct Half<'w> {
 
 /// A sampler on a half that it was not tuned on.
 struct Tried {
-    config: Config,
+    sampler: Candidate,
     there: HeldOut,
 }
 
@@ -287,9 +297,9 @@ impl Run<'_> {
         self.watch.begin(Stage::Replaying, 1);
         let parameters = &half.common.parameters;
         let bounded = bounded(half.tuned_on, parameters, roots, half.target.baseline.tfcr);
-        let config = config(parameters, roots.iter().chain(&bounded)).ok()?;
-        let there = HeldOut::new(half.name, half.workload, &config, None, &half.draws, self.stop)?;
-        Some(Tried { config, there })
+        let sampler = config(parameters, roots.iter().chain(&bounded)).ok()?.into();
+        let there = HeldOut::new(half.name, half.workload, &sampler, None, &half.draws, self.stop)?;
+        Some(Tried { sampler, there })
     }
 
     fn later<'w>(
@@ -298,10 +308,8 @@ impl Run<'_> {
         mut on: impl FnMut(&Half<'w>) -> Option<Tried>,
     ) -> Option<Later> {
         let judged = halves.iter().map(|half| {
-            let Tried { config, there } = on(half)?;
-            let draws = &half.draws[..half.draws.len().div_ceil(2)];
-            let spread = spread(half.workload, &config, &there, draws, self.stop);
-            Some((there, spread.unwrap_or(0.0)))
+            let Tried { sampler, there } = on(half)?;
+            Some(with_spread(half.workload, &sampler, there, &half.draws, self.stop))
         });
         Later::new(judged.collect::<Option<_>>()?)
     }
@@ -313,9 +321,9 @@ mod tests {
     use crate::testing::synthetic;
 
     fn replayed(workload: &Workload, text: &str) -> HeldOut {
-        let config = text.parse().expect("a sampler");
+        let config: astracer_samplers::Config = text.parse().expect("a sampler");
         let draws = Draw::unseen(24, 1, astracer_samplers::RandomSource::Stratified);
-        HeldOut::new("there", workload, &config, None, &draws, Stop::never()).expect("not stopped")
+        HeldOut::new("there", workload, &config.into(), None, &draws, Stop::never()).expect("not stopped")
     }
 
     /// An equal share is as good as itself, so it is not worth a file.

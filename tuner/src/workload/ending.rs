@@ -5,11 +5,8 @@ use std::collections::HashMap;
 use astracer_model::Status;
 use astracer_recording::recording::{Recording, SpanView, TraceView};
 use astracer_recording::stop::Pulse;
-use astracer_samplers::Nanos;
-use astracer_samplers::strata::Stratum;
-
-/// The number of spans that a kind looks at: those that end first, as in a service.
-const KIND_SPANS_MAX: usize = 64;
+use astracer_samplers::strata::{Kind, Stratum};
+use astracer_samplers::{Nanos, Template};
 
 /// The outcome of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +14,7 @@ const KIND_SPANS_MAX: usize = 64;
 pub struct Ending {
     /// The duration of the root.
     pub duration_ns: u64,
-    /// A hash of the set of names and depths of the spans in the root's process.
+    /// The [`Kind`] of the spans in the root's process.
     pub kind: u64,
     /// Whether a span in the root's process failed.
     pub is_error: bool,
@@ -33,47 +30,42 @@ impl Ending {
 /// Reads endings, with buffers that are reused from trace to trace.
 #[derive(Debug)]
 pub(super) struct Endings {
-    /// The hash of each name.
-    names: Vec<u64>,
+    /// Names as a service folds them for kinds, whatever the recording's names are folded by.
+    names: Vec<Option<String>>,
     /// The depth of each span in the root's process; `None` for spans elsewhere.
-    depths: HashMap<u32, Option<u32>>,
+    depths: HashMap<u32, Option<usize>>,
     way: Vec<u32>,
-    /// The end, name and depth of each span in the root's process.
-    local: Vec<(u64, u32, u32)>,
-    kinds: Vec<(u32, u32)>,
+    kind: Kind,
 }
 
 impl Endings {
     pub(super) fn new(recording: &Recording) -> Self {
-        let names = recording.names().names().map(|name| hash(name.as_bytes())).collect();
-        Self { names, depths: HashMap::new(), way: Vec::new(), local: Vec::new(), kinds: Vec::new() }
+        let template = Template::default();
+        let folded = |name: &str| {
+            let mut folded = String::new();
+            template.fold(name, &mut folded).then_some(folded)
+        };
+        let names = recording.names().names().map(folded).collect();
+        Self { names, depths: HashMap::new(), way: Vec::new(), kind: Kind::default() }
     }
 
-    /// The ending of a trace; `None` if asked to stop.
+    /// The ending of a trace; `None` if asked to stop. Spans that end after the root are unknown
+    /// when the root ends.
     pub(super) fn of(&mut self, trace: TraceView<'_>, pulse: &mut Pulse<'_>) -> Option<Ending> {
         let root = trace.root();
-        let (mut ending, service) =
-            (Ending { duration_ns: root.duration_ns(), ..Ending::default() }, root.service_symbol());
+        let end_ns = |span: SpanView<'_>| span.start().0.saturating_add(span.duration_ns());
+        let (service, until_ns) = (root.service_symbol(), end_ns(root));
+        let mut ending = Ending { duration_ns: root.duration_ns(), ..Ending::default() };
         self.depths.clear();
-        self.local.clear();
         for span in trace.spans() {
             let depth = self.depth(span, |span| span.service_symbol() == service, root.index(), pulse)?;
-            if let Some(depth) = depth {
+            if let Some(depth) = depth.filter(|_| end_ns(span) <= until_ns) {
                 ending.is_error |= span.status() == Status::Error;
-                let end_ns = span.start().0.saturating_add(span.duration_ns());
-                self.local.push((end_ns, span.name_symbol().0, depth));
+                let folded = self.names[span.name_symbol().index()].as_deref();
+                self.kind.add(folded.unwrap_or(span.name()), depth);
             }
         }
-        if self.local.len() > KIND_SPANS_MAX {
-            self.local.select_nth_unstable(KIND_SPANS_MAX);
-            self.local.truncate(KIND_SPANS_MAX);
-        }
-        self.kinds.clear();
-        self.kinds.extend(self.local.iter().map(|&(_, name, depth)| (name, depth)));
-        self.kinds.sort_unstable();
-        self.kinds.dedup();
-        let part = |&(name, depth): &(u32, u32)| mix(self.names[name as usize] ^ mix(depth.into()));
-        ending.kind = self.kinds.iter().map(part).fold(0, u64::wrapping_add);
+        ending.kind = self.kind.take();
         Some(ending)
     }
 
@@ -85,7 +77,7 @@ impl Endings {
         is_local: impl Fn(SpanView<'_>) -> bool,
         root: u32,
         pulse: &mut Pulse<'_>,
-    ) -> Option<Option<u32>> {
+    ) -> Option<Option<usize>> {
         // Goes up to the first span whose depth is known, and then down again. Recursion would
         // overflow the stack: a trace can be a million spans deep.
         let mut next = Some(span);
@@ -110,21 +102,6 @@ impl Endings {
         }
         Some(depth)
     }
-}
-
-/// FNV-1a, which is the same on every machine.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// SplitMix64's finaliser.
-fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]
@@ -185,19 +162,7 @@ mod tests {
         let failed = with(&[(6, 3, "parse", "a", 9, true)]);
         assert!(failed.is_error && failed.kind != plain.kind);
         assert_eq!(failed.stratum(false).to_string(), "8e");
-    }
-
-    /// The first 64 spans to end count; the root of a larger trace is not among them.
-    #[test]
-    fn a_kind_looks_at_a_bounded_number_of_spans() {
-        let spans = |last: &'static str| {
-            let mut spans = vec![(1, 0, "root", "a", 300, false)];
-            spans.extend((2..66).map(|id| (id, 1, "read", "a", id, false)));
-            spans.push((66, 1, last, "a", 200, false));
-            ending(&spans).kind
-        };
-        assert_eq!(spans("other"), spans("read"));
-        let few = ending(&[(1, 0, "root", "a", 300, false), (2, 1, "read", "a", 9, false)]);
-        assert_ne!(few.kind, spans("read"), "the root counts among few");
+        // One that ends after the root is unknown, too.
+        assert_eq!(with(&[(6, 3, "parse", "a", 301, true)]), plain);
     }
 }

@@ -10,6 +10,7 @@ use astracer_tuner::key_choice::KeyChoice;
 use astracer_tuner::{Candidate, Clock, Objective, Parameters, Tuning, Workload};
 
 use super::{Report, provisional};
+use crate::load::Input;
 use crate::output::{self, measure};
 use crate::tail;
 
@@ -117,7 +118,11 @@ fn warning_line(warning: &str) -> String {
 
 /// The lines about the recording.
 fn head(report: &Report<'_>) -> String {
-    let Read { traces, spans, bytes, keys, seconds, .. } = report.read;
+    heading(report.input, &report.read, &report.key)
+}
+
+pub(super) fn heading(input: &Input, read: &Read, key: &str) -> String {
+    let Read { traces, spans, bytes, keys, seconds, .. } = *read;
     let rate = if seconds > 0.0 {
         format!(" ({} traces/s)", output::rounded(traces as f64 / seconds))
     } else {
@@ -125,11 +130,11 @@ fn head(report: &Report<'_>) -> String {
     };
     format!(
         "{}{}, {}, {} by {}, {} over {}{rate}\n\n",
-        report.input.heading(),
+        input.heading(),
         output::plural(traces, "trace"),
         output::plural(spans, "span"),
         output::plural(keys, "key"),
-        output::escaped(&report.key),
+        output::escaped(key),
         output::bytes(bytes),
         output::span(seconds),
     )
