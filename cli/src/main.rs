@@ -26,6 +26,7 @@ mod partial;
 mod probe;
 mod progress;
 mod root_attributes;
+mod shell;
 mod source;
 mod stdout;
 #[cfg(test)]

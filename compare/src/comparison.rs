@@ -468,7 +468,7 @@ impl MetricRow {
     }
 
     /// True if the metric itself differs.
-    fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         self.test.is_some_and(|test| test.p < LEVEL)
     }
 }

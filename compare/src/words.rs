@@ -188,6 +188,6 @@ pub fn p(p: f64) -> String {
     if p < 0.00005 { "p < 0.00005".to_owned() } else { format!("p = {p:.4}") }
 }
 
-fn plural(n: usize, one: &str, more: &str) -> String {
+pub(crate) fn plural(n: usize, one: &str, more: &str) -> String {
     format!("{} {}", count(n as u64), if n == 1 { one } else { more })
 }

@@ -9,9 +9,10 @@ use astracer_model::Format;
 use astracer_model::text::escaped;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Recording, SpanView, TraceView};
-use astracer_report::names::line;
-use astracer_report::numbers::{count, measure};
-use astracer_report::page::{Page, sortable};
+use astracer_report::chart::{legend, pc};
+use astracer_report::names::{line, short, shortened};
+use astracer_report::numbers::{count, three};
+use astracer_report::page::{Page, Tone, table};
 use maud::{Markup, html};
 use serde::Serialize;
 
@@ -255,9 +256,7 @@ impl Drawing {
 
     /// A self-contained HTML page, with time from left to right.
     pub fn page(&self) -> String {
-        const WIDTH: f64 = 1600.0;
-        const LANE: f64 = 26.0;
-        const LEFT: f64 = 10.0;
+        const LANE: f64 = 30.0;
         let length = (self.end_ns - self.start_ns).max(1) as f64;
         let mut drawn: Vec<usize> = (0..self.events.len()).collect();
         if drawn.len() > DRAWN_MAX {
@@ -265,43 +264,51 @@ impl Drawing {
             drawn.truncate(DRAWN_MAX);
             drawn.sort_unstable();
         }
-        let x = |event: &DrawnEvent| {
-            LEFT + (event.time_ns - self.start_ns) as f64 / length * (WIDTH - 2.0 * LEFT)
-        };
-        let y = |event: &DrawnEvent| (event.lane as f64 + 0.7) * LANE;
+        let x = |event: &DrawnEvent| pc((event.time_ns - self.start_ns) as f64 / length * 98.0 + 1.0);
+        let y = |event: &DrawnEvent| (event.lane as f64 + 0.75) * LANE;
         let is_drawn = |place: usize| drawn.binary_search(&place).is_ok();
-        let height = self.lanes.len() as f64 * LANE + 4.0;
-        let body = html! {
-            h1 { "Events of trace " (self.trace_id) }
-            p.note {
-                (count(self.events.len() as u64)) " events of " (count(self.lanes.len() as u64)) " threads. The critical path takes "
-                (millis(self.path_ns as f64)) " of " (millis(length)) " ms. Hover over an event for its name."
+        let colour = |on_path: bool| if on_path { "bad" } else { "soft" };
+        let picture = html! {
+            p {
+                (count(self.events.len() as u64)) " events of " (count(self.lanes.len() as u64)) " threads. "
                 @if drawn.len() < self.events.len() { " Only " (count(drawn.len() as u64)) " are drawn: those on the path, then the earliest." }
             }
-            div.wide { svg width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
+            (legend(&[("fill-bad", "on the critical path"), ("fill-soft", "beside it")]))
+            svg.clip height=(self.lanes.len() as f64 * LANE + 4.0) role="img" aria-label="Events by thread and time" {
                 @for (number, lane) in self.lanes.iter().enumerate() {
-                    line.lane x1="0" x2=(WIDTH) y1=((number as f64 + 0.7) * LANE) y2=((number as f64 + 0.7) * LANE) {}
-                    text.name x="2" y=((number as f64 + 0.4) * LANE) { (line(lane)) }
+                    line.line-grid x1="0" x2="100%" y1=((number as f64 + 0.75) * LANE) y2=((number as f64 + 0.75) * LANE) {}
+                    text x="2" y=((number as f64 + 0.4) * LANE) { (shortened(&line(lane), 40)) }
                 }
                 @for &place in &drawn {
                     @let event = &self.events[place];
                     @for edge in event.edges.iter().filter(|edge| is_drawn(edge.from as usize)) {
                         @let from = &self.events[edge.from as usize];
-                        line.edge.path[edge.on_path]
-                            x1=(format!("{:.1}", x(from))) y1=(y(from)) x2=(format!("{:.1}", x(event))) y2=(y(event)) {}
+                        line class=(format!("edge line-{}", colour(edge.on_path)))
+                            x1=(x(from)) y1=(y(from)) x2=(x(event)) y2=(y(event)) {}
                     }
                 }
                 @for &place in &drawn {
                     @let event = &self.events[place];
-                    circle.path[event.on_path] cx=(format!("{:.1}", x(event))) cy=(y(event)) r="3" {
-                        title { (line(&event.name)) ", " (line(&event.service)) ", at " (millis((event.time_ns - self.start_ns) as f64)) " ms" }
+                    circle class=(format!("fill-{}", colour(event.on_path))) cx=(x(event)) cy=(y(event)) r="3" {
+                        title { (short(&event.name)) ", " (short(&event.service)) ", at " (millis((event.time_ns - self.start_ns) as f64)) " ms" }
                     }
                 }
-            } }
-            (self.longest_paths())
+            }
         };
         let title = format!("astracer events: {}", self.trace_id);
-        Page { title: &title, css: include_str!("drawing/drawing.css"), sortable: true }.html(&body)
+        let about = format!("astracer events · trace {}", self.trace_id);
+        let answer =
+            format!("The critical path takes {} of {} ms", millis(self.path_ns as f64), millis(length));
+        let page = Page {
+            title: &title,
+            about: &about,
+            answer: &answer,
+            picture,
+            tone: Tone::Plain,
+            next: &[],
+            script: None,
+        };
+        page.html(&self.longest_paths())
     }
 
     /// Tables of the longest paths, and of the functions on the longest of them.
@@ -313,11 +320,11 @@ impl Drawing {
                     "Gain: how much sooner the execution would end if the function took no time. Slack: the part of its time that can "
                     "be saved before another path becomes the longest."
                 }
-                (sortable(&html! {
+                (table("Functions on the longest path", &html! {
                     tr { th { "function" } th { "on path ms" } th { "gain ms" } th { "slack ms" } }
                     @for row in &self.procedures {
                         tr {
-                            td.name { (line(&row.name)) } td { (millis(row.on_path_ns)) } td { (millis(row.gain_ns)) }
+                            td.name { (short(&row.name)) } td { (millis(row.on_path_ns)) } td { (millis(row.gain_ns)) }
                             td { (millis(row.slack_ns)) }
                         }
                     }
@@ -325,12 +332,12 @@ impl Drawing {
             }
             @if !self.paths.is_empty() {
                 h2 { "Longest paths" }
-                (sortable(&html! {
+                (table("Longest paths", &html! {
                     tr { th { "path" } th { "ms" } th { "behind ms" } th { "events" } th.left { "differs from the first in" } }
                     @for (number, path) in (1..).zip(&self.paths) {
                         tr {
                             td { (number) } td { (millis(path.length_ns)) } td { (millis(path.behind_ns)) }
-                            td { (count(path.events.len() as u64)) } td.name { (self.apart(path, APART_MAX)) }
+                            td { (count(path.events.len() as u64)) } td.name { (short(&self.apart(path, APART_MAX))) }
                         }
                     }
                 }))
@@ -340,7 +347,7 @@ impl Drawing {
 }
 
 fn millis(ns: f64) -> String {
-    measure(ns / 1e6)
+    three(ns / 1e6)
 }
 
 /// Escapes text for a Graphviz string.

@@ -1,66 +1,91 @@
-//! Charts, as SVG.
+//! Charts as SVG that follow the page's colours and its width.
 //!
-//! They are drawn at the width of a phone, and a browser scales them up, so that text is readable
-//! on both.
-
-use std::io;
-use std::ops::Range;
+//! Horizontal places are percentages and vertical ones pixels, so a chart stretches with the page
+//! and its text keeps its size, on a phone too.
 
 use maud::{Markup, PreEscaped, html};
-use plotters::coord::Shift;
-use plotters::prelude::*;
 
-/// The size of a chart across the page, in pixels before scaling.
-pub const SIZE: (u32, u32) = (480, 330);
-/// The size of a chart beside others.
-pub const SIZE_SMALL: (u32, u32) = (330, 200);
-/// The font of labels.
-pub const FONT: (&str, u32) = ("sans-serif", 13);
-/// Dark enough for thin lines on paper, and distinguishable with red-green colour blindness (Okabe
-/// and Ito).
-pub const BLUE: RGBColor = RGBColor(0, 90, 160);
-/// As [`BLUE`].
-pub const ORANGE: RGBColor = RGBColor(200, 80, 0);
-/// For parts that matter less.
-pub const GREY: RGBColor = RGBColor(110, 110, 110);
-/// Axes extend beyond the values by this factor.
-const ROOM: f64 = 1.12;
+use crate::numbers::tick;
 
-/// The area on which a chart is drawn.
-pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// The result of drawing.
-pub type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
+mod lines;
+mod strip;
 
-/// Draws an SVG that scales with the page, and gives it a title for screen readers.
-pub fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
-    let mut text = String::new();
-    let drawn = {
-        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        draw(&area).is_ok() && area.present().is_ok()
-    };
-    let Some(start) = text.find("<svg").filter(|_| drawn) else { return nothing() };
-    // The page sets the size, and the view box keeps the proportions.
-    let text =
-        text[start..].replacen(&format!("width=\"{}\" height=\"{}\" ", size.0, size.1), "role=\"img\" ", 1);
-    let label = html! { title { (title) } }.into_string();
-    let inside = text.find('>').map_or(0, |end| end + 1);
-    html! { figure { (PreEscaped(format!("{}{label}{}", &text[..inside], &text[inside..]))) } }
+pub use lines::{Line, Role, lines};
+pub use strip::{Strip, shares, strips};
+
+/// A scale from values to percentages of a chart's width or height.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    from: f64,
+    to: f64,
+    log: bool,
 }
 
-/// The text in place of a chart without values.
-pub fn nothing() -> Markup {
-    html! { p.note { "There is nothing to draw." } }
-}
+/// Axes extend beyond the values by this part of their length.
+const ROOM: f64 = 0.04;
 
-/// The range of the positive numbers, with a margin.
-pub fn log_range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
-    let (low, high) = bounds(values.filter(|value| *value > 0.0))?;
-    Some(low / ROOM..high * ROOM)
-}
+impl Scale {
+    /// A linear scale over the finite values. `None` without any.
+    pub fn linear(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let (from, to) = bounds(values.into_iter())?;
+        let room = if to > from { (to - from) * ROOM } else { from.abs().max(1e-9) * 0.05 };
+        // A bar or a line that begins at 0 needs no room below it.
+        let low = if from == 0.0 { 0.0 } else { from - room };
+        let scale = Self { from: low, to: to + room, log: false };
+        (scale.to - scale.from).is_finite().then_some(scale)
+    }
 
-/// The range from 0 to the largest number, with a margin.
-pub fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
-    bounds(values).map(|(_, high)| 0.0..high.max(f64::MIN_POSITIVE) * ROOM)
+    /// A logarithmic scale over the positive values. `None` without any.
+    pub fn log(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let (from, to) = bounds(values.into_iter().filter(|value| *value > 0.0))?;
+        let room = (to / from).powf(ROOM).max(1.02);
+        let scale = Self { from: from / room, to: to * room, log: true };
+        (scale.from > 0.0 && scale.to.is_finite()).then_some(scale)
+    }
+
+    /// The place of a value, 0 to 100. Values beyond the ends are at the ends.
+    pub fn at(&self, value: f64) -> f64 {
+        let share = match self.log {
+            true => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
+            false => (value - self.from) / (self.to - self.from),
+        };
+        share.clamp(0.0, 1.0) * 100.0
+    }
+
+    /// Round values to label, at most `most`.
+    pub fn ticks(&self, most: usize) -> Vec<f64> {
+        let inside = |value: &f64| (self.from..=self.to).contains(value);
+        if self.log {
+            let decades = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
+            let of = |digits: &'static [f64]| {
+                let all = decades
+                    .clone()
+                    .flat_map(move |decade| digits.iter().map(move |d| d * 10f64.powi(decade)));
+                all.filter(inside).collect::<Vec<f64>>()
+            };
+            let found = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(of);
+            if let Some(ticks) = found.into_iter().find(|ticks| (2..=most).contains(&ticks.len())) {
+                return ticks;
+            }
+            if (self.to / self.from).log10() > most as f64 {
+                let step = ((self.to / self.from).log10() / most as f64).ceil() as i32;
+                return decades
+                    .filter(|decade| decade.rem_euclid(step) == 0)
+                    .map(|decade| 10f64.powi(decade))
+                    .filter(inside)
+                    .collect();
+            }
+        }
+        let rough = (self.to - self.from) / most.max(1) as f64;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|&step| step >= rough);
+        let step = step.unwrap_or(10.0 * power);
+        let first = (self.from / step).ceil();
+        let last = (self.to / step).floor();
+        (0..=(last - first).clamp(0.0, most as f64) as usize)
+            .map(|at| (first + at as f64) * step + 0.0)
+            .collect()
+    }
 }
 
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
@@ -69,34 +94,66 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// A label of a logarithmic axis, empty where labels would overlap.
-///
-/// The axis marks each multiple of a power of ten, which is too many beside the next power.
-pub fn log_label(value: f64, range: &Range<f64>) -> String {
-    let decades = (range.end / range.start).log10();
-    let digit = (value / 10f64.powf((value * 1.000_001).log10().floor())).round() as u64;
-    let shown: &[u64] = match decades {
-        ..0.4 => return number(value),
-        0.4..1.4 => &[1, 2, 3, 5, 7],
-        1.4..2.5 => &[1, 2, 5],
-        _ => &[1],
-    };
-    if shown.contains(&digit) { number(value) } else { String::new() }
+/// The text in place of a chart without values.
+pub fn nothing() -> Markup {
+    html! { p.note { "There are no values to draw." } }
 }
 
-/// A label: three digits.
-pub fn number(value: f64) -> String {
-    let size = value.abs();
-    if size >= 1e6 {
-        format!("{:.0}M", value / 1e6)
-    } else if size >= 1e4 {
-        format!("{:.0}k", value / 1e3)
-    } else if size >= 100.0 || value == 0.0 {
-        format!("{value:.0}")
-    } else {
-        let digits = (2 - size.log10().floor() as i32).clamp(0, 6) as usize;
-        let text = format!("{value:.digits$}");
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+/// A percentage as an attribute.
+pub fn pc(percent: f64) -> String {
+    format!("{percent:.2}%")
+}
+
+/// A legend: marks by their classes, with their meanings.
+pub fn legend(entries: &[(&str, &str)]) -> Markup {
+    html! {
+        div.key { @for (class, text) in entries {
+            span {
+                svg viewBox="0 0 14 12" aria-hidden="true" {
+                    @if class.starts_with("line") {
+                        line class=(format!("stroke {class}")) x1="0" x2="14" y1="6" y2="6" {}
+                    } @else {
+                        rect class=(class) width="12" height="12" rx="3" {}
+                    }
+                }
+                (text)
+            }
+        } }
+    }
+}
+
+/// Labels and lines of a horizontal axis over a chart of this height; `unit` stands at its end.
+fn axis(scale: &Scale, height: f64, unit: &str) -> Markup {
+    let ticks = scale.ticks(5);
+    html! {
+        @for &value in &ticks {
+            @let at = scale.at(value);
+            line.line-grid x1=(pc(at)) x2=(pc(at)) y1="0" y2=(height) {}
+            text x=(pc(at)) y=(height + 14.0) text-anchor=(anchor(at)) { (tick(value)) }
+        }
+        text x="100%" y=(height + 28.0) text-anchor="end" { (unit) }
+    }
+}
+
+/// The room below a chart for its axis, in pixels.
+const AXIS: f64 = 32.0;
+
+fn anchor(at: f64) -> &'static str {
+    match at {
+        ..5.0 => "start",
+        95.0.. => "end",
+        _ => "middle",
+    }
+}
+
+/// A chart of this height between labels to its left and, if there are any, to its right.
+fn plot(title: &str, height: f64, left: &Markup, inside: &Markup, right: Option<&Markup>) -> Markup {
+    html! {
+        figure.plot {
+            svg height=(height) aria-hidden="true" { (left) }
+            svg height=(height) role="img" aria-label=(title) { (inside) }
+            @if let Some(right) = right { svg.ends height=(height) { (PreEscaped(&right.0)) } }
+        }
     }
 }
 
@@ -105,12 +162,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_of_an_axis_leave_room() {
-        let labels = |range: Range<f64>, values: &[f64]| -> Vec<String> {
-            values.iter().map(|&value| log_label(value, &range)).collect()
-        };
-        assert_eq!(labels(8.0..150.0, &[10.0, 20.0, 80.0, 90.0, 100.0]), ["10", "20", "", "", "100"]);
-        assert_eq!(labels(1.0..3000.0, &[1.0, 2.0, 1000.0]), ["1", "", "1000"]);
-        assert_eq!(labels(40.0..60.0, &[48.0, 49.0]), ["48", "49"]);
+    fn scales_label_round_values() {
+        let ticks = |scale: Option<Scale>| scale.expect("values").ticks(5);
+        assert_eq!(ticks(Scale::linear([0.0, 96.0])), [0.0, 20.0, 40.0, 60.0, 80.0]);
+        assert_eq!(ticks(Scale::log([1.0, 100.0])), [1.0, 3.0, 10.0, 30.0, 100.0]);
+        assert_eq!(ticks(Scale::log([6.0, 24.0])), [10.0, 20.0]);
+        assert_eq!(ticks(Scale::log([1e-6, 1e6])), [1e-6, 1e-3, 1.0, 1e3, 1e6]);
+        assert_eq!(ticks(Scale::log([48.0, 49.0])).len(), 3);
+        for scale in [Scale::linear([f64::NAN]), Scale::log([0.0, -1.0]), Scale::linear([f64::MAX, f64::MIN])]
+        {
+            assert_eq!(scale, None);
+        }
+        assert_eq!(Scale::linear([-5.0, -5.0]).expect("a value").at(-5.0), 50.0);
+    }
+
+    #[test]
+    fn places_are_within_the_chart() {
+        let scale = Scale::log([1.0, 100.0]).expect("values");
+        assert!((scale.at(10.0) - 50.0).abs() < 1e-9);
+        assert_eq!([scale.at(0.0), scale.at(f64::INFINITY)], [0.0, 100.0]);
     }
 }

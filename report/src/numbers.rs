@@ -33,6 +33,23 @@ pub fn three(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
+/// A label of an axis: as [`three`], with M and k for large numbers and without zeros at the end.
+pub fn tick(number: f64) -> String {
+    match number.abs() {
+        size if size >= 1e6 => format!("{}M", tick(number / 1e6)),
+        size if size >= 1e4 => format!("{}k", tick(number / 1e3)),
+        size if size < 0.01 => three(number).replace(".0e", "e"),
+        _ => {
+            let text = three(number);
+            if text.contains('.') {
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                text
+            }
+        }
+    }
+}
+
 /// With three decimals; "-" if it is not finite.
 pub fn fixed(number: f64) -> String {
     if number.is_finite() { format!("{number:.3}") } else { "-".to_owned() }
@@ -106,6 +123,12 @@ pub fn optional(number: Option<f64>) -> String {
 pub fn signed(number: f64) -> String {
     let sign = if number > 0.0 { "+" } else { "" };
     format!("{sign}{}", measure(number))
+}
+
+/// As [`three`], with a plus sign for numbers above 0.
+pub fn change(number: f64) -> String {
+    let sign = if number > 0.0 { "+" } else { "" };
+    format!("{sign}{}", three(number))
 }
 
 /// Returns true if a number is above another and also looks larger with this many decimals, so that
@@ -183,6 +206,17 @@ mod tests {
         ] {
             assert_eq!(three(number), expected, "{number}");
         }
+    }
+
+    #[test]
+    fn labels_of_axes_are_short() {
+        let labels = [0.0, 0.5, 20.0, 100.0, 1_000.0, 30_000.0, 2e6, 1e-3, -5.0, 0.05];
+        assert_eq!(labels.map(tick), ["0", "0.5", "20", "100", "1,000", "30k", "2M", "1e-3", "-5", "0.05"]);
+    }
+
+    #[test]
+    fn a_change_has_a_sign() {
+        assert_eq!([1.0, 0.0, -1.569, f64::NAN].map(change), ["+1.00", "0", "-1.57", "-"]);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::workload::Workload;
 
+/// The share of calls with names of their own for which costs are reported.
+pub const UNIQUE: f64 = 1.0 / 3.0;
+
 /// The growth that is reported: one key is called this many times as often.
 pub(crate) const FACTOR: f64 = 100.0;
 /// The growth that shares bound.
@@ -52,8 +55,27 @@ impl Growth {
     }
 }
 
-/// The growth for each key that has calls, if it were called this many times as often.
-fn growths(workload: &Workload, bump: &PerKey<Bump>, tfcr: f64, factor: f64) -> Vec<Growth> {
+/// The kept bytes of a sampler that keeps `tfcr` of the workload's bytes, as a multiple, if every
+/// key were called twice as often. Calls at a constant rate are assumed, as by [`Growth`]. `None`
+/// for samplers other than bump and an equal share, and without traffic.
+pub(crate) fn doubled(workload: &Workload, config: &Config, tfcr: f64) -> Option<f64> {
+    let bump = match config {
+        Config::Bump(bump) => bump,
+        Config::Ratio(_) => return Some(2.0),
+        _ => return None,
+    };
+    let (sums, calls, bytes, seconds) = sums(workload);
+    let more = |(key, &(own_calls, own_bytes)): (&str, &(f64, f64))| {
+        let (bump, share, rate) = (bump.of(key), own_calls / calls, own_calls / seconds);
+        (2.0 * chance(bump, share, 2.0 * rate) - chance(bump, share, rate)) * own_bytes
+    };
+    let kept = tfcr * bytes;
+    let more: f64 = workload.keys().names().zip(&sums).filter(|(_, sum)| sum.0 > 0.0).map(more).sum();
+    (kept > 0.0).then(|| 1.0 + more / kept)
+}
+
+/// The calls and the bytes of each key, those of all, and the seconds that they took.
+fn sums(workload: &Workload) -> (Vec<(f64, f64)>, f64, f64, f64) {
     let mut sums = vec![(0.0, 0.0); workload.keys().len()];
     for arrival in workload.arrivals() {
         let (calls, bytes) = &mut sums[arrival.key as usize];
@@ -61,8 +83,14 @@ fn growths(workload: &Workload, bump: &PerKey<Bump>, tfcr: f64, factor: f64) -> 
         *bytes += arrival.bytes as f64;
     }
     let (calls, bytes) = sums.iter().fold((0.0, 0.0), |all, sum| (all.0 + sum.0, all.1 + sum.1));
-    let kept = tfcr * bytes;
     let seconds = workload.arrivals().last().map_or(1, |last| last.at_ns).max(1) as f64 / 1e9;
+    (sums, calls, bytes, seconds)
+}
+
+/// The growth for each key that has calls, if it were called this many times as often.
+fn growths(workload: &Workload, bump: &PerKey<Bump>, tfcr: f64, factor: f64) -> Vec<Growth> {
+    let (sums, calls, bytes, seconds) = sums(workload);
+    let kept = tfcr * bytes;
     let of = |(key, &(own_calls, own_bytes)): (&str, &(f64, f64))| {
         let more = more(bump.of(key), own_calls / calls, own_calls / seconds, factor);
         Growth {
@@ -141,6 +169,34 @@ mod tests {
         // integral from 0 to 200, which is 10 sqrt(pi) less about 100 / 200.
         let of_window = more(&bump("bump:lambda=10,min=0,window=10s"), 0.5, 0.2, 100.0);
         assert!((of_window - 7.61).abs() < 0.1, "{of_window}");
+    }
+
+    /// Probabilities that do not count keep twice as much of twice the traffic, as an equal share
+    /// does. By hand: with 2c calls instead of a large c, f falls to nearly a quarter, so the
+    /// curve keeps half as much.
+    #[test]
+    fn twice_the_traffic_keeps_at_most_twice_as_much() {
+        let workload = recorded("hdfs_client_ops");
+        let times =
+            |text: &str, tfcr: f64| doubled(&workload, &text.parse::<Config>().expect("a sampler"), tfcr);
+        let constant = times("bump:lambda=0,min=0.1,count=none", 0.1).expect("bump");
+        assert!((constant - 2.0).abs() < 1e-9, "{constant}");
+        assert_eq!(times("ratio:0.1", 0.1), Some(2.0));
+        assert_eq!(times("bucket:capacity=1,rate=1", 0.1), None);
+        let curve = |text: &str| {
+            let config = text.parse::<Config>().expect("a sampler");
+            let Config::Bump(bump) = &config else { panic!("{text}") };
+            let (sums, calls, bytes, seconds) = sums(&workload);
+            let kept: f64 = workload
+                .keys()
+                .names()
+                .zip(&sums)
+                .map(|(key, sum)| chance(bump.of(key), sum.0 / calls, sum.0 / seconds) * sum.1)
+                .sum();
+            doubled(&workload, &config, kept / bytes).expect("bump")
+        };
+        let decaying = curve("bump:lambda=1,min=0,count=decaying,tau=1h");
+        assert!((0.4..0.7).contains(&decaying), "{decaying}");
     }
 
     /// Constants that fall with the root of a key's bytes, as tuned ones do roughly, and keep a

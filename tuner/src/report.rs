@@ -1,20 +1,22 @@
 //! A tuning as one self-contained HTML page: the result, how it was found, and what it keeps and
 //! misses.
 //!
-//! The page needs no network and no script. Each chart has its numbers in a table next to it.
-//! Series differ by shape and letter as well as by colour. The page is readable on a phone and on
-//! paper.
+//! Each chart has its numbers beside it or in a table. Lines have their names at their ends.
 
 mod charts;
 mod functions;
 mod kept;
 mod page;
 mod roots;
+mod samplers;
 mod trees;
+
+use astracer_report::page::Next;
 
 use crate::curves::Curves;
 use crate::held_out::HeldOut;
 use crate::key_choice::KeyChoice;
+use crate::tail::TailSummary;
 use crate::tune::Tuning;
 use crate::workload::Workload;
 
@@ -35,8 +37,12 @@ pub struct Report<'a> {
     pub validated: &'a [HeldOut],
     /// Samplers at several sizes.
     pub curves: Option<&'a Curves>,
+    /// The decisions at the end of traces, if late policies were replayed.
+    pub late: Option<&'a TailSummary>,
     /// The text of the parameters file.
     pub file: Option<&'a str>,
+    /// Commands to run next.
+    pub next: &'a [Next],
 }
 
 impl Report<'_> {

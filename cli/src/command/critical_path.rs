@@ -17,6 +17,7 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::origin::THREADS;
 use astracer_recording::recording::{Keep, Recording, TraceView};
 use astracer_recording::weight;
+use astracer_report::page::Next;
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
@@ -26,6 +27,7 @@ use crate::interrupt;
 use crate::load::{self, Causal, Input, Loaded};
 use crate::output::{self, count, escaped, measure, named};
 use crate::outputs::{Output, Outputs};
+use crate::shell;
 use crate::source::{Source, check_inputs};
 
 mod render;
@@ -264,6 +266,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
         write(file, &folded(by_path));
     }
     if let (Some(file), Some(by_path)) = (&html, &found.by_path) {
+        let next = next_of_page(found.lanes.as_ref(), &found.profile);
         let page = page::page(&page::Report {
             title: &loaded.input.paths().join(", "),
             rule: args.rule.name(),
@@ -274,6 +277,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             speedup: found.speedup.as_ref(),
             compared: compared.as_ref().map(|(other, _)| other.paths().join(", ")).as_deref(),
             comparison: comparison.as_ref(),
+            next: &next,
         });
         write(file, &output::lines_escaped(&page));
     }
@@ -319,6 +323,25 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
     Failure::after(output::report(&text), late)
+}
+
+/// Commands for the page: what if the first call took half of its time, and one trace.
+fn next_of_page(lanes: Option<&Lanes>, profile: &Profile) -> Vec<Next> {
+    let first = profile.rows.first().and_then(|row| row.name.last()).filter(|name| !name.is_empty());
+    let faster = first.map(|name| {
+        let option = format!("--speedup {}", shell::quoted(&format!("{name}=0.5")));
+        Next::new(
+            "What if the first call took half of its time",
+            shell::again(&["--html", "--speedup"], &option),
+        )
+    });
+    let trace = lanes.map(|lanes| {
+        Next::new(
+            "See one trace",
+            shell::again(&["--html", "--trace"], &format!("--trace {}", lanes.trace_id)),
+        )
+    });
+    faster.into_iter().chain(trace).collect()
 }
 
 /// The parts of spans that the options need, beside their place in the tree.

@@ -206,6 +206,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let named: Vec<_> = args.paths.iter().take(TITLE_PATHS).map(|path| shown(path)).collect();
     let title = named.join(", ") + if args.paths.len() > TITLE_PATHS { " ..." } else { "" };
     let notes = report.notes();
+    let next = next::of_page(&order);
     let diagram = Diagram {
         title: &title,
         notes: &notes,
@@ -213,6 +214,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         lines: &lines,
         chosen: &answer.chosen,
         goal: args.goal.goal(),
+        next: &next,
     };
     let late = files.write(&diagram);
     if args.merge.merged.is_none() {

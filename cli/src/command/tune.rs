@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::{Keep, Recording};
 use astracer_report::numbers::written_percent;
+use astracer_report::page::Next;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
@@ -38,6 +39,7 @@ use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::progress::Progress as Bar;
 use crate::root_attributes;
+use crate::shell;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs};
 use crate::values::{cap, key, part, random, rate, share, size, time_limit, window};
@@ -388,7 +390,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             keys: keys.as_ref(),
             validated: &validated,
             curves: curves.as_ref(),
+            late: tail.as_ref().and_then(|late| late.summary.as_ref()),
             file: file.as_deref(),
+            next: &next(file.as_ref().map(|_| files.out.path())),
         };
         let html = page.html();
         best_baseline = curves.and_then(|curves| curves.best_baseline);
@@ -408,7 +412,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
         read: table::Read::new(&workload),
-        unique_names: tuning.with_unique_names(&workload, table::UNIQUE),
+        unique_names: tuning.with_unique_names(&workload, astracer_tuner::growth::UNIQUE),
         best_baseline,
     };
     // If a signal arrived before, the result so far is printed and the failure follows below.
@@ -430,6 +434,19 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         (None, None) => Ok(()),
     };
     Failure::after(printed, late)
+}
+
+/// Commands for the page: use the file, and check it on another recording.
+fn next(file: Option<&Path>) -> Vec<Next> {
+    let Some(file) = file else { return Vec::new() };
+    let file = shell::paths([file]);
+    vec![
+        Next::new("Use it", format!("OTEL_TRACES_SAMPLER=astracer_file OTEL_TRACES_SAMPLER_ARG={file}")),
+        Next::new(
+            "Check it on another day",
+            shell::again(&["--report", "--validate"], "--validate OTHER_RECORDING"),
+        ),
+    ]
 }
 
 /// The OTLP bytes per second that late policies keep.

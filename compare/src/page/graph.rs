@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 
-use astracer_report::names::line;
-use astracer_report::numbers::{count, measure, percent};
+use astracer_report::names::{line, short, shortened};
+use astracer_report::numbers::{count, percent, three};
+use astracer_report::page::folded;
 use maud::{Markup, html};
 
 use crate::comparison::Comparison;
@@ -40,17 +41,16 @@ pub(super) fn networks(comparison: &Comparison) -> Markup {
             best.push(network);
         }
     }
-    html! {
-        @if !best.is_empty() {
-            h2 { "How variables hang together" }
+    html! { @if !best.is_empty() {
+        (folded("How variables hang together", &html! {
             p.note {
-                "The variables that go with P in one class, by the dependency network with the best score. Large names differ more "
-                "between good and bad traces; thick lines connect more closely. An arrow leads from what comes first in every trace "
-                "to what comes later."
+                "The variables that go with the metric in one class, by the dependency network with the best score. Large names differ "
+                "more between good and bad traces; thick lines connect more closely. An arrow leads from what comes first in every "
+                "trace to what comes later."
             }
-            div.charts { @for network in best { (one(network)) } }
-        }
-    }
+            div.grid { @for network in best { (one(network)) } }
+        }))
+    } }
 }
 
 /// A network's name in headings.
@@ -86,8 +86,8 @@ fn one(network: &Network) -> Markup {
     html! {
         div {
             h3 { "Network of " (name) }
-            p.note { "score " (measure(network.score)) ", " (count(network.nodes.len() as u64)) " variables connected with P" }
-            figure {
+            p.note { "score " (three(network.score)) ", " (count(network.nodes.len() as u64)) " variables connected with the metric" }
+            div.wide tabindex="0" role="region" aria-label=(name) {
                 svg.network role="img" viewBox=(format!("0 0 {WIDTH} {:.0}", height + AXIS)) {
                     title { "Network of " (name) }
                     @for node in &shown {
@@ -97,9 +97,9 @@ fn one(network: &Network) -> Markup {
                     }
                     @for place in &places { (dot(place)) }
                     @if has_times && first.is_finite() {
-                        text x=(MARGIN) y=(format!("{:.0}", height + 12.0)) font-size="11" { (measure(first)) " ms" }
+                        text x=(MARGIN) y=(format!("{:.0}", height + 12.0)) font-size="11" { (three(first)) " ms" }
                         text x=(WIDTH - MARGIN) y=(format!("{:.0}", height + 12.0)) font-size="11" text-anchor="end" {
-                            "median time: " (measure(last)) " ms"
+                            "median time: " (three(last)) " ms"
                         }
                     }
                 }
@@ -152,9 +152,9 @@ fn places<'n>(shown: &[&'n Node]) -> (Vec<Place<'n>>, f64) {
         places.push(Place { name, x, y, size, label, label_x, label_y, about });
     };
     let about = |node: &Node| {
-        format!("{}: |t| {}, weight {}", line(&node.name), measure(node.t.abs()), percent(node.weight))
+        format!("{}: |t| {}, weight {}", short(&node.name), three(node.t.abs()), percent(node.weight))
     };
-    let metric = "P, the metric";
+    let metric = "the metric";
     if let Some(times) = times {
         let first = times.iter().copied().fold(f64::INFINITY, f64::min);
         let last = times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -183,24 +183,12 @@ fn places<'n>(shown: &[&'n Node]) -> (Vec<Place<'n>>, f64) {
     (places, bottom + 4.0)
 }
 
-/// A label of at most this many letters, without its middle if it is longer.
-fn shortened(label: &str, most: usize) -> String {
-    let letters: Vec<char> = label.chars().collect();
-    if letters.len() <= most {
-        return label.to_owned();
-    }
-    let kept = most.saturating_sub(1);
-    let (head, tail) = (kept.div_ceil(2), kept / 2);
-    let ends = [&letters[..head], &['…'], &letters[letters.len() - tail..]];
-    ends.into_iter().flatten().collect()
-}
-
 fn dot(place: &Place<'_>) -> Markup {
     html! {
         g {
             title { (place.about) }
-            circle cx=(format!("{:.1}", place.x)) cy=(format!("{:.1}", place.y)) r="3.5" {}
-            text.label-of x=(format!("{:.1}", place.label_x)) y=(format!("{:.1}", place.label_y)) font-size=(format!("{:.1}", place.size)) { (place.label) }
+            circle.strong cx=(format!("{:.1}", place.x)) cy=(format!("{:.1}", place.y)) r="3.5" {}
+            text x=(format!("{:.1}", place.label_x)) y=(format!("{:.1}", place.label_y)) font-size=(format!("{:.1}", place.size)) { (place.label) }
         }
     }
 }
@@ -221,7 +209,7 @@ fn edge(network: &Network, node: &Node, from: &Place<'_>, to: &Place<'_>) -> Mar
     };
     let width = 0.8 + 4.2 * node.weight.clamp(0.0, 1.0);
     html! {
-        path.edge d=(format!("M{:.1} {:.1}Q{:.1} {:.1} {:.1} {:.1}", from.x, from.y, control.0, control.1, to.x, to.y))
+        path."line-soft" fill="none" d=(format!("M{:.1} {:.1}Q{:.1} {:.1} {:.1} {:.1}", from.x, from.y, control.0, control.1, to.x, to.y))
             stroke-width=(format!("{width:.1}")) {}
         @if let Some(end) = head { (arrow(control, (end.x, end.y), width)) }
     }
@@ -236,7 +224,7 @@ fn arrow(control: (f64, f64), end: (f64, f64), width: f64) -> Markup {
     let back = (tip.0 - dx * size, tip.1 - dy * size);
     let side = size * 0.5;
     html! {
-        polygon.head points=(format!(
+        polygon."fill-soft" points=(format!(
             "{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}",
             tip.0, tip.1, back.0 - dy * side, back.1 + dx * side, back.0 + dy * side, back.1 - dx * side
         )) {}
@@ -293,12 +281,5 @@ mod tests {
                 above = bottom;
             }
         }
-    }
-
-    #[test]
-    fn long_labels_keep_both_ends() {
-        assert_eq!(shortened("abcdefgh", 8), "abcdefgh");
-        assert_eq!(shortened("abcdefgh", 5), "ab…gh");
-        assert_eq!(shortened("abc", 0), "…");
     }
 }

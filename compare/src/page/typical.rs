@@ -1,52 +1,78 @@
-//! A typical good and a typical bad trace, side by side.
+//! A typical good and a typical bad trace, side by side, with their differences marked.
 
-use astracer_report::names::{line, named};
-use astracer_report::numbers::{count, measure, optional};
+use std::collections::HashMap;
+
+use astracer_critical_path::lanes::{Lane, Lanes};
+use astracer_critical_path::page::rows;
+use astracer_report::chart::legend;
+use astracer_report::names::short;
+use astracer_report::numbers::three;
 use astracer_report::page::table;
 use maud::{Markup, html};
 
 use crate::comparison::Comparison;
 use crate::details::typical::Typical;
-use astracer_critical_path::lanes::Lanes;
-use astracer_critical_path::page::rows;
+
+/// A span that takes this share of the longer trace more than the same span of the other trace is
+/// marked.
+const LONGER: f64 = 0.1;
 
 /// Two traces at one scale, and their values of the first variables.
 pub(super) fn pair(comparison: &Comparison, typical: &Typical, lanes: Option<&[Lanes; 2]>) -> Markup {
     html! {
-        h2 { "A typical good and bad trace" }
-        p.note {
-            "Both are "
-            @if !typical.r#type.is_empty() { "of the type " b { (line(&typical.r#type)) } " and " }
-            "near the means of their classes in P and in the first variables."
-            @if lanes.is_some() { " Each row is a span; its dark parts are on the critical path. Both have one scale." }
-        }
-        @if let Some(lanes) = lanes { (drawn(typical, lanes)) }
-        (table(&html! {
-            tr { th { "variable" } th { "feature" } th { "good" } th { "bad" } }
-            tr { td { "trace" } td {} @for id in &typical.ids { td.id { (line(id)) } } }
-            tr { td { "P" } td {} @for metric in typical.metrics { td { (measure(metric)) } } }
-            @for (row, values) in comparison.ranked.iter().zip(&typical.values) {
-                tr {
-                    td.name { (line(named(&row.ranked.variable))) } td { (row.ranked.feature) }
-                    @for value in values { td { (optional(*value)) } }
-                }
+        h2 { "One of each" }
+        details {
+            summary {
+                "A typical good and bad one, side by side"
+                @if !typical.r#type.is_empty() { ": " (short(&typical.r#type)) }
             }
-        }))
+            p.note { "Both are near the means of their classes in the metric and in the first variables." }
+            @if let Some(lanes) = lanes { (drawn(typical, lanes)) }
+            (table("Values of the typical ones", &html! {
+                tr { th { "variable" } th.left { "feature" } th { "good" } th { "bad" } }
+                tr { td { (short(&comparison.metric.name)) } td {} @for metric in typical.metrics { td { (three(metric)) } } }
+                @for (row, values) in comparison.ranked.iter().zip(&typical.values) {
+                    tr {
+                        td.name { (short(&row.ranked.variable)) } td.left { (row.ranked.feature) }
+                        @for value in values { td { (value.map_or_else(|| "-".to_owned(), three)) } }
+                    }
+                }
+            }))
+        }
     }
 }
 
 fn drawn(typical: &Typical, lanes: &[Lanes; 2]) -> Markup {
     let length = lanes.iter().map(Lanes::length_ns).max().unwrap_or(0);
     html! {
-        div.pair {
-            @for ((class, id), lanes) in ["good", "bad"].iter().zip(&typical.ids).zip(lanes) {
-                div {
-                    h3 { (class) ": " (line(id)) }
-                    p.note { (measure(lanes.length_ns() as f64 / 1e6)) " ms" }
-                    (rows::rows(lanes, length))
-                    @if lanes.lanes.is_empty() { p.note { (count(0)) " spans" } }
+        (legend(&[("fill-good", "in both traces"), ("fill-bad", "▲ missing in the other trace, or longer by a tenth of the request")]))
+        p.note { "Both traces have one scale. The thick parts of a bar are on the critical path." }
+        div.split {
+            @for (at, class) in ["good", "bad"].into_iter().enumerate() {
+                @let marks = marked(&lanes[at], &lanes[1 - at], length);
+                div.card {
+                    h3 { (class) ", " (three(lanes[at].length_ns() as f64 / 1e6)) " ms" }
+                    p.note { "trace " (short(&typical.ids[at])) }
+                    (rows::rows(&lanes[at], length, &|place| marks.get(place) == Some(&true)))
+                    @if lanes[at].lanes.is_empty() { p.note { "It has no spans." } }
                 }
             }
         }
     }
+}
+
+/// The spans that the other trace lacks, or has shorter: the n-th span of a name is compared with
+/// the n-th there.
+fn marked(own: &Lanes, other: &Lanes, length_ns: u64) -> Vec<bool> {
+    let long = |lane: &Lane| lane.end_ns.saturating_sub(lane.start_ns);
+    let mut there: HashMap<(&str, &str), Vec<u64>> = HashMap::new();
+    for lane in other.lanes.iter().rev() {
+        there.entry((&lane.service, &lane.name)).or_default().push(long(lane));
+    }
+    let of =
+        own.lanes.iter().map(|lane| match there.get_mut(&(&*lane.service, &*lane.name)).and_then(Vec::pop) {
+            Some(same) => long(lane).saturating_sub(same) as f64 > LONGER * length_ns as f64,
+            None => other.left_out == 0,
+        });
+    of.collect()
 }

@@ -204,7 +204,7 @@ fn the_page_is_whole() {
     assert!(html.contains("&lt;a&gt; &amp; b") && html.contains("1 &lt;line&gt; was skipped"));
     // Neither the name of SVG's namespace, which no browser reads, nor the script's own function.
     let html = html.replace("http://www.w3.org/2000/svg", "").replace("isNaN(", "");
-    for foreign in ["http", "src=", "@import", "url(", "NaN", ">inf"] {
+    for foreign in ["http:", "https:", "src=", "@import", "url(", "NaN", ">inf"] {
         assert!(!html.contains(foreign), "{foreign}");
     }
     for row in comparison.ranked.iter().take(20) {
@@ -218,5 +218,13 @@ fn the_page_is_whole() {
 
 fn drawn(comparison: &Comparison) -> String {
     let notes = ["1 <line> was skipped".to_owned()];
-    page(&Report { title: "<a> & b", paper: true, window_ns: 0, comparison, lanes: None, notes: &notes })
+    page(&Report {
+        title: "<a> & b",
+        paper: true,
+        window_ns: 0,
+        comparison,
+        lanes: None,
+        notes: &notes,
+        next: &[],
+    })
 }

@@ -420,6 +420,6 @@ fn a_drawn_path_has_one_edge_between_each_two_of_its_events() {
         let events = drawing.events.iter().filter(|event| event.on_path).count();
         let edges = drawing.events.iter().flat_map(|event| &event.edges).filter(|edge| edge.on_path).count();
         assert_eq!(edges + 1, events, "{}", drawing.trace_id);
-        assert!(drawing.page().matches("edge path").count() == edges);
+        assert!(drawing.page().matches("edge line-bad").count() == edges);
     }
 }

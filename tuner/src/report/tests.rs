@@ -48,7 +48,9 @@ fn all_kept_is_the_whole() {
         assert!((row.histogram.iter().map(|bar| bar.all).sum::<f64>() - 1.0).abs() < 1e-12);
     }
     assert!(
-        roots::rows(&workload, &kept).iter().all(|row| row.seen == row.kept && row.bytes == row.bytes_kept)
+        roots::rows(&workload, &kept)
+            .iter()
+            .all(|row| { (row.seen, row.bytes, row.kinds) == (row.kept, row.bytes_kept, row.kinds_kept) })
     );
     assert_eq!(trees::missed(&workload, &kept), []);
 }
@@ -119,28 +121,32 @@ fn the_page_stands_alone_and_escapes_names() {
         keys: None,
         validated: &[],
         curves: Some(&curves),
+        late: None,
         file: Some("version = 1"),
+        next: &[],
     };
     let page = report.html();
     assert!(page.starts_with("<!DOCTYPE html>"));
     assert!(page.contains("&lt;b&gt;a &amp; b&lt;/b&gt;") && !page.contains("<b>a"));
     // Nothing is loaded: there is no link, source, import or URL except the SVG namespace.
     let without_namespace = page.replace("http://www.w3.org/2000/svg", "");
-    for outside in ["http:", "https:", "<script", "<link", " src=", "@import", "url("] {
+    for outside in ["http:", "https:", "<link", " src=", "@import", "url(", "unsafe-inline"] {
         assert!(!without_namespace.contains(outside), "{outside}");
     }
-    // There is a chart for single runs, one for the search, two for sizes, and one for each of up
-    // to nine functions; each has a title.
-    let charts = page.matches("<figure>").count();
-    assert_eq!(charts, 4 + workload.function_count().min(9));
-    assert_eq!(page.matches("<title>").count(), charts + 1);
-    assert!(!page.contains("There is nothing to draw"));
+    // Charts: three by size, single runs, the search, and one for each of up to nine functions; a
+    // row for each of the keys, and for traffic as recorded and changed.
+    let figures = page.matches("<figure").count();
+    let keys = workload.keys().len();
+    assert!(figures > 5 + keys + workload.function_count().min(9), "{figures}");
+    assert!(page.matches("aria-label=\"dist/entropy").count() == 2 && page.contains("Single runs"));
+    assert!(!page.contains("There are no values to draw"));
     for part in
         ["busy", "quiet", "Call trees that were missed", "dist/entropy", "version = 1", "bump:lambda="]
     {
         assert!(page.contains(part), "{part}");
     }
-    assert!(!page.contains("NaN") && !page.contains(">inf"));
+    let (shown, _) = page.split_once("<script>").expect("a script");
+    assert!(!shown.contains("NaN") && !shown.contains(">inf"));
 }
 
 #[test]
@@ -156,7 +162,9 @@ fn an_infeasible_tuning_says_so() {
         keys: None,
         validated: &[],
         curves: None,
+        late: None,
         file: None,
+        next: &[],
     };
     assert!(report.html().contains("No parameters meet the limits"));
 }

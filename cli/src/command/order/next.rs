@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use astracer_model::event::EventKind;
 use astracer_model::log::Severity;
 use astracer_order::Order;
+use astracer_report::page::Next;
 
-use crate::output::{is_safe, shown};
+use crate::shell::{again, quoted};
 
 /// Longer arguments are set once, as the shell's own.
 const ARGUMENTS_MAX: usize = 40;
@@ -60,6 +61,21 @@ pub(super) fn steps(paths: &[PathBuf], order: &Order) -> String {
     text
 }
 
+/// The same for the page: the causes of the last error or record, and all logs as one.
+pub(super) fn of_page(order: &Order) -> Vec<Next> {
+    let rows = order.events.rows();
+    let last = |fits: &dyn Fn(u32) -> bool| order.sequence.iter().rev().copied().find(|&event| fits(event));
+    let log = last(&|event| rows[event as usize].kind == EventKind::Log);
+    let error = last(&|event| order.severity(&rows[event as usize]) >= Severity::ERROR);
+    let causes = |purpose: &str, event: u32| {
+        Next::new(purpose, again(&["--html"], &format!("--cause-of {}", rows[event as usize].id)))
+    };
+    let first = error.map(|event| causes("What led to the last error", event));
+    let first = first.or_else(|| log.map(|event| causes("What led to the last record", event)));
+    let merged = log.map(|_| Next::new("Read all logs as one", again(&["--html"], "--merged")));
+    first.into_iter().chain(merged).collect()
+}
+
 /// The command that sets the shell's arguments, over several lines if need be.
 fn set(words: &[String]) -> String {
     let mut text = "  set --".to_owned();
@@ -77,33 +93,12 @@ fn set(words: &[String]) -> String {
     text + "\n"
 }
 
-/// A word as a POSIX shell reads it. One with invisible characters is shown with escapes, which no
-/// shell reads.
-fn quoted(word: &str) -> String {
-    let is_plain = |char: char| char.is_alphanumeric() || "_-./=:@%+,".contains(char);
-    match word {
-        _ if !is_safe(word) || word.contains('\n') => shown(word.as_ref()),
-        _ if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
-        _ => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The rules of POSIX's shell: within single quotes, only these need care.
     #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, expected) in [
-            ("web=logs/a.log", "web=logs/a.log"),
-            ("my logs/", "'my logs/'"),
-            ("it's", "'it'\\''s'"),
-            ("$HOME", "'$HOME'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
+    fn a_line_of_arguments_is_broken() {
         let words: Vec<String> = (0..9).map(|at| format!("host{at}=logs/of/a/host/{at}")).collect();
         let text = set(&words);
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");

@@ -18,8 +18,6 @@ use crate::tail;
 const LINES_MAX: usize = 20;
 /// Checks on other traces that have a line of their own.
 const CHECKS_SHOWN: usize = 3;
-/// The share of calls with names of their own, of which the worst case is printed: every third.
-pub(super) const UNIQUE: f64 = 1.0 / 3.0;
 /// Columns for the name of a recording that was checked.
 const CHECK_NAME: usize = 28;
 /// Keys with their own probability that `--verbose` names; `--json` and the parameters file have
