@@ -30,7 +30,8 @@ const OVERRIDE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 const PAGE: &str = include_str!("endpoint/page.html");
 const SCRIPT: &str = include_str!("endpoint/page.js");
-const STYLE: &str = include_str!("endpoint/page.css");
+/// The styles of all pages, a copy of those of the crate `report`, and the page's own.
+const STYLE: &str = concat!(include_str!("endpoint/shared.css"), include_str!("endpoint/page.css"));
 
 /// A running endpoint; dropping it stops the endpoint.
 #[derive(Debug)]

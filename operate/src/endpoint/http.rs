@@ -99,7 +99,7 @@ impl Answer {
         format!(
             "HTTP/1.1 {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\ncache-control: no-store\r\n\
              x-content-type-options: nosniff\r\ncontent-security-policy: default-src 'none'; script-src 'self'; \
-             style-src 'self'; connect-src 'self'; frame-ancestors 'none'\r\n\r\n",
+             style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'\r\n\r\n",
             self.status,
             self.content_type,
             self.body.len()

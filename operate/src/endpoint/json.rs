@@ -19,6 +19,12 @@ pub(super) fn stats(handle: &Handle) -> String {
     outcomes.truncate(KEYS_MAX);
     let overrides: Map<String, Value> =
         handle.overrides().into_iter().map(|(key, (_, left))| (key, left.as_secs().into())).collect();
+    let lost_by: Map<String, Value> = stats
+        .spans_lost
+        .iter()
+        .filter(|&(_, spans)| spans > 0)
+        .map(|(reason, spans)| (reason.to_owned(), spans.into()))
+        .collect();
     let stats = json!({
         "sampler": handle.sampler_config().map(|config| config.to_string()),
         "cap": handle.cap().filter(|cap| !cap.is_none()).map(|cap| cap.to_string()),
@@ -33,6 +39,8 @@ pub(super) fn stats(handle: &Handle) -> String {
         "spans_waiting": stats.spans_waiting,
         "spans_exported": stats.spans_exported,
         "spans_lost": stats.spans_lost.total(),
+        "lost_by": lost_by,
+        "waiting": stats.waiting,
         "last_error": stats.last_error,
         "hint": stats.hint,
         "tail": late(&stats.tail),
@@ -96,6 +104,7 @@ fn outcome(of: &KeyOutcomes) -> Value {
         "errors": of.errors,
         "missed_errors": of.missed_errors,
         "p50_ms": millis(0.5),
+        "p95_ms": millis(0.95),
         "p99_ms": millis(0.99),
     })
 }

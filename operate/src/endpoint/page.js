@@ -1,34 +1,126 @@
 // Fetches /stats each second and draws it. All texts are set as text: keys are the service's, and may hold anything.
 "use strict";
-const POINTS = 60;
-const rates = new Map();
+// Ten minutes in bins of five seconds, which are kept for each listed key while the page is open.
+const BINS = 120;
+const BIN_MS = 5000;
+const NAME = 160;
+const series = new Map();
 let before = null;
 
 const find = (id) => document.getElementById(id);
+const make = (name, text, css) => Object.assign(document.createElement(name), { textContent: text ?? "", className: css ?? "" });
 const cell = (row, text, group) => {
   const made = row.insertCell();
   made.textContent = text;
   if (text === "0") made.classList.add("zero");
   if (group) made.classList.add(group);
+  return made;
 };
 const whole = (value) => value.toLocaleString("en");
-const short = (value) => (value === null ? "" : Number(value.toPrecision(3)).toString());
+const short = (value) => {
+  if (value === null || value === undefined) return "";
+  if (Math.abs(value) >= 99.95) return whole(Math.round(value));
+  return Number(value.toPrecision(3)).toString();
+};
+const named = (key) => {
+  const name = key === null ? "(keys without a record)" : key || "(unnamed)";
+  return name.length > NAME ? `${name.slice(0, NAME / 2)}…${name.slice(-NAME / 2)}` : name;
+};
 
-function spark(points) {
+function spark(bins, colour) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", "0 0 120 20");
+  svg.setAttribute("viewBox", `0 0 ${BINS - 1} 100`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
   const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-  const most = Math.max(1, ...points);
-  const x = (at) => ((at + POINTS - points.length) * 120) / (POINTS - 1);
-  const base = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  base.setAttribute("d", "M0 19.5H120");
-  svg.append(base);
-  line.setAttribute("points", points.map((rate, at) => `${x(at).toFixed(1)},${(19 - (18 * rate) / most).toFixed(1)}`).join(" "));
+  const most = Math.max(1e-9, ...bins);
+  const x = (at) => at + BINS - bins.length;
+  line.setAttribute("class", `line-${colour}`);
+  line.setAttribute("points", bins.map((rate, at) => `${x(at)},${(97 - (94 * rate) / most).toFixed(1)}`).join(" "));
   svg.append(line);
   return svg;
 }
 
+// Rates of a key in bins: those of the last bin are of the time since it began.
+function advance(key, counts, now) {
+  const known = series.get(key) ?? { bins: counts.map(() => []), start: counts, at: now, rates: counts.map(() => null) };
+  series.set(key, known);
+  const seconds = (now - known.at) / 1000;
+  if (seconds <= 0) return known;
+  known.rates = counts.map((count, of) => Math.max(0, count - known.start[of]) / seconds);
+  if (now - known.at < BIN_MS) return known;
+  known.bins.forEach((bins, of) => {
+    bins.push(known.rates[of]);
+    if (bins.length > BINS) bins.shift();
+  });
+  [known.start, known.at] = [counts, now];
+  return known;
+}
+
+function table(id, names, lines, css) {
+  const made = document.createElement("tbody");
+  const head = made.insertRow();
+  names.forEach((name) => head.append(make("th", name)));
+  for (const line of lines) {
+    const row = made.insertRow();
+    line.forEach((text, at) => cell(row, text, at === 0 ? css : ""));
+  }
+  (find(id).tBodies ? find(id) : find(id).querySelector("table")).tBodies[0].replaceWith(made);
+}
+
+function figures(stats, seconds) {
+  const kept = stats.roots_kept + stats.parents_kept, all = kept + stats.roots_dropped + stats.parents_dropped;
+  const errors = stats.outcomes.reduce((sum, of) => sum + of.errors, 0);
+  const now = { kept, all, errors };
+  const rate = (name) => (seconds > 0 ? Math.max(0, now[name] - before.now[name]) / seconds : null);
+  if (seconds > 0) find("title").textContent = `${short(rate("kept"))} of ${short(rate("all"))} requests a second are kept`;
+  const list = [[short(rate("all")) || "-", "requests a second"], [short(rate("kept")) || "-", "kept a second"]];
+  if (stats.outcomes.length > 0) list.push([short(rate("errors")) || "-", "errors a second"]);
+  list.push([whole(stats.spans_waiting), "spans wait"], [whole(stats.spans_lost), "spans lost"]);
+  find("figures").replaceChildren(...list.map(([number, name]) => {
+    const made = make("div");
+    made.append(make("b", number), make("span", name));
+    return made;
+  }));
+  const waits = [];
+  if (stats.spans_open > 0) waits.push([`${whole(stats.spans_open)} spans are open.`]);
+  if (stats.waiting) waits.push([`Exports wait: ${stats.waiting}`, "bad"]);
+  if (stats.tail.held > 0) waits.push([`${whole(stats.tail.held)} recorded traces are held for late policies (${whole(stats.tail.ring_bytes)} of ${whole(stats.tail.ring_bytes_max)} bytes).`]);
+  const lost = Object.entries(stats.lost_by).map(([reason, spans]) => `${reason.replaceAll("_", " ")} ${whole(spans)}`);
+  if (lost.length > 0) waits.push([`Lost: ${lost.join(", ")}.`, "bad"]);
+  find("waits").replaceChildren(...waits.map(([text, css]) => make("p", text, css)));
+  return now;
+}
+
 function draw(stats, now) {
+  const seconds = before === null ? 0 : (now - before.at) / 1000;
+  before = { at: now, now: figures(stats, seconds) };
+  const outcomes = new Map(stats.outcomes.map((of) => [of.key, of]));
+  const has = outcomes.size > 0;
+  const keys = document.createElement("tbody");
+  const head = keys.insertRow();
+  ["key", "seen a second", "kept a second", ...(has ? ["errors a second", "p50 ms", "p95 ms"] : [])].forEach((name) => head.append(make("th", name)));
+  const listed = new Set();
+  for (const key of stats.keys) {
+    const outcome = outcomes.get(key.key);
+    const known = advance(key.key, [key.seen, key.kept, outcome?.errors ?? 0], now);
+    listed.add(key.key);
+    const row = keys.insertRow();
+    cell(row, named(key.key), "name");
+    ["soft", "ours", "bad"].slice(0, has ? 3 : 2).forEach((colour, of) => cell(row, short(known.rates[of])).append(spark(known.bins[of], colour)));
+    if (has) [outcome?.p50_ms, outcome?.p95_ms].forEach((value) => cell(row, short(value)));
+  }
+  for (const key of series.keys()) if (!listed.has(key)) series.delete(key);
+  find("keys").tBodies[0].replaceWith(keys);
+  const more = stats.keys_all - stats.keys.length;
+  find("state").textContent = more > 0 ? `${whole(more)} keys with fewer requests are not listed` : "updated each second";
+  const overrides = Object.entries(stats.overrides);
+  find("overrides").hidden = overrides.length === 0;
+  find("overrides").querySelector("ul").replaceChildren(...overrides.map(([key, left]) => make("li", `${named(key)}: ${whole(left)} s left`)));
+  details(stats);
+}
+
+function details(stats) {
   const rows = [
     ["sampler", stats.sampler],
     ["cap", stats.cap ?? "none"],
@@ -38,38 +130,26 @@ function draw(stats, now) {
     ["kept / dropped by parents", `${whole(stats.parents_kept)} / ${whole(stats.parents_dropped)}`],
     ["spans exported / lost", `${whole(stats.spans_exported)} / ${whole(stats.spans_lost)}`],
     ["spans open / waiting", `${whole(stats.spans_open)} / ${whole(stats.spans_waiting)}`],
-    ["overrides", Object.entries(stats.overrides).map(([key, left]) => `${key} (${left} s)`).join(", ")],
     ["parameters file", stats.parameters_fault ?? ""],
     ["last error", stats.last_error ?? ""],
     ["hint", stats.hint ?? ""],
   ];
   const tail = stats.tail;
+  find("late").hidden = tail.policies.length === 0;
   if (tail.policies.length > 0) {
     const given = Object.entries(tail.given_up).filter(([, traces]) => traces > 0);
     const ring = `${whole(tail.ring_bytes)} of ${whole(tail.ring_bytes_max)} bytes`;
     rows.push(
       ["recorded traces open / held", `${whole(tail.open)} / ${whole(tail.held)}, ${ring}`],
-      ["given up", given.map(([reason, traces]) => `${reason.replace("_", " ")} ${whole(traces)}`).join(", ") || "none"],
+      ["given up", given.map(([reason, traces]) => `${reason.replaceAll("_", " ")} ${whole(traces)}`).join(", ") || "none"],
       ["kept by hand / for callers", `${whole(tail.kept_by_hand)} / ${whole(tail.kept_by_caller)}`],
-      ["asked for in vain / refused", `${whole(tail.not_there)} / ${whole(tail.refused_callers)}`],
+      ["requests for unknown traces / refused", `${whole(tail.not_there)} / ${whole(tail.refused_callers)}`],
     );
-    if (tail.untold > 0) rows.push(["peers not told", whole(tail.untold)]);
-    if (tail.without_slot > 0) rows.push(["not recorded for want of a slot", whole(tail.without_slot)]);
+    if (tail.untold > 0) rows.push(["traces not announced to peers", whole(tail.untold)]);
+    if (tail.without_slot > 0) rows.push(["not recorded, all slots were in use", whole(tail.without_slot)]);
     if (tail.switched_off.length > 0) rows.push(["policies switched off", tail.switched_off.join(", ")]);
+    table("late", ["policy", "traces", "bytes", "refused: its budget was used up"], tail.policies.map((of) => [of.policy, whole(of.kept), whole(of.bytes), whole(of.refused)]));
   }
-  const fill = (name, lines) => {
-    const body = document.createElement("tbody");
-    for (const line of lines) {
-      const row = body.insertRow();
-      for (const text of line) cell(row, text);
-    }
-    find(name).tBodies[0].replaceWith(body);
-    find(name).hidden = lines.length === 0;
-  };
-  fill("late", tail.policies.map((of) => [of.policy, whole(of.kept), whole(of.bytes), whole(of.refused)]));
-  const nameOf = (key) => key ?? "(keys without a record)";
-  fill("outcomes", stats.outcomes.map((of) =>
-    [nameOf(of.key), whole(of.calls), whole(of.errors), whole(of.missed_errors), short(of.p50_ms), short(of.p99_ms)]));
   if (stats.dry_run !== null) {
     const dry = stats.dry_run;
     rows.push(["dry run", `${dry.sampler}: would keep ${whole(dry.kept)}, really kept ${whole(dry.kept_really)} of ${whole(dry.seen)}`]);
@@ -82,33 +162,17 @@ function draw(stats, now) {
     if (["parameters file", "last error", "policies switched off"].includes(name)) row.className = "fault";
   }
   find("process").tBodies[0].replaceWith(process);
-
-  const seconds = before === null ? 0 : (now - before.now) / 1000;
-  const keys = document.createElement("tbody");
-  const known = new Map();
-  for (const key of stats.keys) {
-    const name = nameOf(key.key);
-    known.set(name, key.seen);
-    const points = rates.get(name) ?? [];
-    const last = before?.known.get(name);
-    if (seconds > 0 && last !== undefined) points.push(Math.max(0, key.seen - last) / seconds);
-    if (points.length > POINTS) points.shift();
-    rates.set(name, points);
-    const row = keys.insertRow();
-    cell(row, name);
-    cell(row, points.length === 0 ? "" : short(points[points.length - 1]));
-    row.insertCell().append(spark(points));
-    for (const count of [key.seen, key.kept, key.sampler, key.cap, key.cap_empty, key.override]) cell(row, whole(count));
-    cell(row, short(key.probability));
-    cell(row, short(key.tokens), "tokens");
-  }
-  for (const name of rates.keys()) if (!known.has(name)) rates.delete(name);
-  find("keys").tBodies[0].replaceWith(keys);
-  find("keys").classList.toggle("no-tokens", stats.keys.every((key) => key.tokens === null));
-  find("keys").hidden = stats.keys.length === 0;
-  const more = stats.keys_all - stats.keys.length;
-  find("state").textContent = more > 0 ? `live; ${whole(more)} keys with fewer roots are not listed` : "live";
-  before = { now, known };
+  const tokens = stats.keys.some((key) => key.tokens !== null);
+  const missed = new Map(stats.outcomes.map((of) => [of.key, of]));
+  const names = ["key", "seen", "kept", "dropped by sampler", "by cap", "by empty cap", "by override", "next kept with", ...(tokens ? ["tokens"] : [])];
+  if (missed.size > 0) names.push("calls", "errors", "errors not recorded", "p99 ms");
+  table("decisions", names, stats.keys.map((key) => {
+    const line = [named(key.key), ...[key.seen, key.kept, key.sampler, key.cap, key.cap_empty, key.override].map(whole), short(key.probability)];
+    if (tokens) line.push(short(key.tokens));
+    const of = missed.get(key.key);
+    if (missed.size > 0) line.push(...(of ? [whole(of.calls), whole(of.errors), whole(of.missed_errors), short(of.p99_ms)] : ["", "", "", ""]));
+    return line;
+  }), "name");
 }
 
 // A list of shares: the first five as text, which unfolds to bars.
@@ -136,11 +200,18 @@ function shares(row, id, list) {
 let parts = null;
 const ROWS = 100;
 
+function mount() {
+  const wide = find("parts").appendChild(document.createElement("div"));
+  wide.className = "wide";
+  wide.tabIndex = 0;
+  return wide.appendChild(document.createElement("table"));
+}
+
 async function drawParts() {
   parts ??= await (await fetch("/parts")).json();
   for (const part of parts) {
     const answer = await (await fetch(`/${encodeURIComponent(part.path)}?rows=${ROWS}`)).json();
-    part.table ??= document.body.appendChild(document.createElement("table"));
+    part.table ??= mount();
     const made = document.createElement("table");
     const unmarked = (answer.unmarked_forks ?? []).map((of) => `${of.name} (${of.file}:${of.line}, ${whole(of.count)} times)`);
     const lacks = unmarked.length > 0 ? `; without .branch(): ${unmarked.join(", ")}` : "";

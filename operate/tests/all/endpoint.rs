@@ -93,12 +93,24 @@ fn what_is_kept_late_is_served() {
     assert_eq!((&tail["not_there"], &tail["switched_off"]), (&json!(1), &json!(["bad"])));
     let key = &stats["outcomes"][0];
     assert_eq!((&key["errors"], &key["missed_errors"], &key["calls"]), (&json!(1), &json!(0), &json!(21)));
-    assert!(key["p50_ms"].is_number() && key["p99_ms"].is_number());
+    assert!(["p50_ms", "p95_ms", "p99_ms"].iter().all(|name| key[name].is_number()));
+    assert_eq!((&stats["waiting"], &stats["lost_by"]), (&Value::Null, &json!({})));
     for name in
         ["policies", "given_up", "not_there", "refused_callers", "untold", "without_slot", "switched_off"]
     {
         assert!(page_script(&endpoint).contains(name) && !tail[name].is_null(), "{name}");
     }
+}
+
+/// A service does not compile the crate `report`, which has the styles of all pages.
+#[test]
+fn the_page_has_the_styles_of_the_reports() {
+    let reports = concat!(env!("CARGO_MANIFEST_DIR"), "/../report/src/page/page.css");
+    let copy = concat!(env!("CARGO_MANIFEST_DIR"), "/src/endpoint/shared.css");
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert!(read(reports) == read(copy), "copy report/src/page/page.css to operate/src/endpoint/shared.css");
+    let endpoint = explained().handle.serve(any_port(), None).unwrap();
+    assert!(ask(&endpoint, "GET /page.css", "").1.starts_with(&read(reports)));
 }
 
 fn page_script(endpoint: &Endpoint) -> String {
