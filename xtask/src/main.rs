@@ -23,6 +23,7 @@ mod loom;
 mod metadata;
 mod minimal;
 mod package;
+mod pages;
 mod passed;
 mod platforms;
 mod program;

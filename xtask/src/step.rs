@@ -7,8 +7,8 @@ use crate::built::Built;
 use crate::metadata::Package;
 use crate::step_result::{Options, StepResult};
 use crate::{
-    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, package, platforms,
-    semver, soak, tidy,
+    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, package, pages,
+    platforms, semver, soak, tidy,
 };
 
 /// One check.
@@ -30,6 +30,7 @@ pub(crate) enum Step {
     Bounds,
     FuzzWork,
     E2e,
+    Pages,
     Programs,
     Test,
 }
@@ -50,7 +51,7 @@ pub(crate) struct Slow {
 impl Step {
     /// Every step, in the order of `release`: quick answers first, and the tests last, so that a
     /// log ends with the tests' own result.
-    pub(crate) const ALL: [Step; 18] = [
+    pub(crate) const ALL: [Step; 19] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -67,6 +68,7 @@ impl Step {
         Step::Bounds,
         Step::FuzzWork,
         Step::E2e,
+        Step::Pages,
         Step::Programs,
         Step::Test,
     ];
@@ -98,6 +100,7 @@ impl Step {
             Step::Bounds => "bounds",
             Step::FuzzWork => "fuzz-work",
             Step::E2e => "e2e",
+            Step::Pages => "pages",
             Step::Programs => "programs",
             Step::Test => "tests",
         }
@@ -124,6 +127,7 @@ impl Step {
             Step::Bounds => "whole commands grow at most linearly with their input (needs valgrind)",
             Step::FuzzWork => "no fuzz input takes too many instructions (needs valgrind)",
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
+            Step::Pages => "every HTML page opens in a browser without overflow or errors (needs chromium)",
             Step::Programs => "random programs on which the SDK and its reference model agree",
             Step::Test => "all tests and doc tests, with fuzz targets on their seeds and mutations",
         }
@@ -157,6 +161,9 @@ impl Step {
                     &["xtask/servers", "xtask/src/e2e.rs", "xtask/src/servers.rs", "xtask/src/servers"];
                 (e2e::builds, reads, 14.5)
             }
+            Step::Pages => {
+                (pages::builds, &["operate/src/endpoint", "xtask/src/pages.rs", "xtask/src/pages"], 3.0)
+            }
             Step::Programs => (soak::builds, &["xtask/src/soak.rs"], 4.0),
         };
         Some(Slow { builds, reads, minutes })
@@ -183,6 +190,7 @@ impl Step {
             Step::Bounds => bounds::run(root, options),
             Step::FuzzWork => fuzz::work::run(root, options),
             Step::E2e => e2e::run(root, options),
+            Step::Pages => pages::run(root, options),
             Step::Programs => soak::programs(root, options),
             Step::Test => {
                 let full = options.full.then(|| ("ASTRACER_FULL".to_owned(), "1".to_owned()));
