@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{fmt, io, mem, thread};
 
 use astracer_model::span::{Resource as ModelResource, Scope};
-use astracer_samplers::strata::StrataSampler;
+use astracer_samplers::strata::{Strata, StrataSampler};
 use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
 use astracer_samplers::{Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry::{KeyValue, TraceFlags};
@@ -57,6 +57,10 @@ impl Builder {
         let counters = Arc::new(Counters::default());
         if self.tail == Tail::default() && self.strata.is_some() {
             self.tail = Tail::default().with_hold(HOLD_WITH_STRATA);
+        }
+        if let Some(budget) = self.budget.take_if(|_| self.strata.is_some()) {
+            let interval = budget.interval().max(Strata::BUDGET_INTERVAL_MIN);
+            self.budget = Some(budget.with_interval(interval));
         }
         let tail = self.keeps_late().then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
         let decider = self.decider(&resource, tail.clone(), counters.clone());

@@ -43,6 +43,8 @@ impl Builder {
     /// those that a policy keeps. Strata work for the layer and the subscriber: with the sampler in
     /// another SDK's provider, the sampler decides alone.
     ///
+    /// A budget's interval becomes an hour if it is shorter ([`Strata::BUDGET_INTERVAL_MIN`]).
+    ///
     /// Without policies, ended traces are held for 30 seconds, so that the parts of other processes
     /// can follow their root's.
     pub fn with_strata(mut self, strata: Strata) -> Self {

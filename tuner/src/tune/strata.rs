@@ -309,8 +309,8 @@ mod tests {
         }
     }
 
-    /// What is printed holds on draws of another seed, the cap decides nothing about the recording,
-    /// and the worst case is that of a replay.
+    /// The printed figures hold on draws of another seed, the cap decides nothing about the
+    /// recording, and the worst case is that of a replay.
     #[test]
     fn figures_are_those_of_other_replays() {
         let workload = recorded("hdfs_client_ops");
