@@ -184,6 +184,16 @@ impl KeepCallsLayer {
         KeepCallsLayer { peers: self.peers.with(peer), ..self }
     }
 
+    /// The number of traces that wait to be announced to this peer, or to the unnamed one for `""`.
+    /// If a peer is called less often than half the time for which it holds its parts
+    /// ([`Tail::hold`](astracer_sdk::Tail::hold)), look at times, and send a request of its own
+    /// (such as `HEAD /`) through this layer's service while some wait.
+    pub fn waiting(&self, peer: &str) -> u64 {
+        let announced = self.peers.named(peer).map_or(u64::MAX, |peer| peer.load(Ordering::Relaxed));
+        let Announcement { traces, unannounced, .. } = self.handle.announcement_after(announced);
+        traces.len() as u64 + unannounced
+    }
+
     fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {
         let announced = peer.load(Ordering::Relaxed);
         let Announcement { traces, all, unannounced, .. } = self.handle.announcement_after(announced);

@@ -46,13 +46,21 @@ impl<T> Peers<T> {
         self.named.keys().map(String::as_str)
     }
 
+    /// What is kept for the peer of this name; for the unnamed one if it is empty.
+    pub(crate) fn named(&self, name: &str) -> Option<&T> {
+        if name.is_empty() {
+            return self.unnamed.as_ref();
+        }
+        let known = self.named.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(name));
+        known.map(|(_, kept)| kept)
+    }
+
     /// The peer of a request and what is kept for it; `None` if the peer was not given.
     pub(crate) fn of<'r, A>(&self, request: &'r Request<A>) -> Option<(&'r str, &T)> {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
         let Some(named) = authority.or_else(host) else { return Some(("", self.unnamed.as_ref()?)) };
         let named = named.rsplit('@').next().unwrap_or(named);
-        let known = self.named.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
-        known.map(|(_, kept)| kept).or(self.any.as_ref()).map(|kept| (named, kept))
+        self.named(named).or(self.any.as_ref()).map(|kept| (named, kept))
     }
 }

@@ -359,7 +359,9 @@ fn a_peer_is_known_however_its_name_is_written() {
             node.serve(request(trace));
             let seen = RefCell::default();
             let call = Request::builder().uri(uri).header(http::header::HOST, host).body(()).unwrap();
+            assert_eq!((client.waiting("NEXT.example:8080"), client.waiting("other")), (1, 0));
             assert!(is_answered(client.layer(wire(&seen)).call(call)));
+            assert_eq!(client.waiting(peer), 0);
             assert_eq!(*seen.borrow(), [[format!("{trace:032x}")]], "{peer}, {uri}, {host}");
         }
     }
