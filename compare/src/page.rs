@@ -1,7 +1,7 @@
 //! A comparison as one self-contained HTML page.
 
 use astracer_report::chart::{Line, Role, Scale, lines};
-use astracer_report::names::{line, named, short};
+use astracer_report::names::{line, named, short, shortened};
 use astracer_report::numbers::{change, count, three};
 use astracer_report::page::{Next, Page, Tone, folded, table};
 use maud::{Markup, html};
@@ -16,8 +16,9 @@ mod rows;
 mod tables;
 mod typical;
 
-/// The notes of a page.
+/// The notes of a page, and the letters of each.
 const NOTES_SHOWN: usize = 100;
+const NOTE: usize = 600;
 
 /// The contents of the page.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +91,9 @@ fn answer(comparison: &Comparison) -> String {
         (_, 0) => "There is too little to compare".to_owned(),
         (0, _) => format!("Good and bad {noun} do not differ by more than chance"),
         (n, _) => format!(
-            "Bad {noun} are no slower or faster, but {} in them",
-            words::plural(n, "variable differs", "variables differ")
+            "{} in bad {noun}; the difference in {} may be chance",
+            words::plural(n, "variable differs", "variables differ"),
+            short(metric.name.split(',').next().unwrap_or_default())
         ),
     }
 }
@@ -191,7 +193,7 @@ fn left_out(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Left out" }
         @if lines.is_empty() && report.notes.is_empty() { p { "Nothing was left out." } }
-        ul { @for text in lines.iter().chain(report.notes).take(NOTES_SHOWN) { li { (line(named(text))) } } }
+        ul { @for text in lines.iter().chain(report.notes).take(NOTES_SHOWN) { li { (shortened(&line(named(text)), NOTE)) } } }
     }
 }
 

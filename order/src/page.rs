@@ -4,7 +4,7 @@
 //! Without scripts, the page has a picture of all processes, the clocks, and the events as text.
 //! The script reads that text, and draws only the part of the diagram that is in its window.
 
-use astracer_report::names::short;
+use astracer_report::names::{short, shortened};
 use astracer_report::numbers::count;
 use astracer_report::page::{Next, Page, Tone, folded};
 use maud::{Markup, html};
@@ -21,8 +21,9 @@ mod overview;
 
 /// With more events, the page has no diagram of threads.
 pub const EVENTS_MAX: usize = 20_000;
-/// The notes of a page.
+/// The notes of a page, and the letters of each.
 const NOTES_SHOWN: usize = 100;
+const NOTE: usize = 600;
 
 /// The contents of the page.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +61,7 @@ pub fn page(diagram: &Diagram<'_>) -> String {
         (clocks::lanes(order))
         @if !diagram.notes.is_empty() {
             h2 { "Notes" }
-            ul { @for note in diagram.notes.iter().take(NOTES_SHOWN) { li { (note) } } }
+            ul { @for note in diagram.notes.iter().take(NOTES_SHOWN) { li { (shortened(note, NOTE)) } } }
         }
         @if !is_large { (data::listed(diagram)) }
     };

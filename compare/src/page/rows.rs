@@ -140,7 +140,7 @@ fn certainty(row: &Row) -> String {
         parts.push(if chance < 0.01 {
             "chance below 1 %".to_owned()
         } else {
-            format!("chance {}", words::chance(chance))
+            format!("chance {:.0} %", chance * 100.0)
         });
     }
     if let Some(placebo) = row.placebo_t {
@@ -152,14 +152,12 @@ fn certainty(row: &Row) -> String {
 /// Both classes as shares, with the numbers of instances if each counts once.
 fn share(title: &str, means: [f64; 2], n: Option<[u64; 2]>, comparison: &Comparison) -> Markup {
     let n = n.unwrap_or(comparison.instances);
-    let text = |class: usize| {
-        let whole = means[class] * n[class] as f64;
-        let is_count =
-            comparison.weights == Weights::Equal && (whole - whole.round()).abs() < 1e-6 * whole.max(1.0);
-        match is_count {
-            true => format!("{} of {}", count(whole.round() as u64), count(n[class])),
-            false => percent(means[class]),
-        }
+    let whole = [0, 1].map(|class| means[class] * n[class] as f64);
+    let are_counts = comparison.weights == Weights::Equal
+        && whole.iter().all(|whole| (whole - whole.round()).abs() < 1e-6 * whole.max(1.0));
+    let text = |class: usize| match are_counts {
+        true => format!("{} of {}", count(whole[class].round() as u64), count(n[class])),
+        false => percent(means[class]),
     };
     shares(title, &[("good", "good", means[0], text(0)), ("bad", "bad", means[1], text(1))])
 }

@@ -15,9 +15,9 @@ use crate::words;
 /// The rows of a table.
 const ROWS_SHOWN: usize = 50;
 /// The tests in the page; the JSON has all.
-const TESTS_SHOWN: usize = 1_000;
+const TESTS_SHOWN: usize = 500;
 /// The rows of each table of a network.
-const NODES_SHOWN: usize = 100;
+const NODES_SHOWN: usize = 40;
 
 /// The first variables in each type of requests, and over the time of good traces.
 pub(super) fn by_type(comparison: &Comparison, details: &Details) -> Markup {

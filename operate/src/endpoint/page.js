@@ -29,12 +29,13 @@ const named = (key) => {
 
 function spark(bins, colour) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${BINS - 1} 100`);
+  svg.setAttribute("viewBox", `0 0 ${BINS} 100`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   const most = Math.max(1e-9, ...bins);
-  const x = (at) => at + BINS - bins.length;
+  // The last point is the bin that is being filled.
+  const x = (at) => at + BINS + 1 - bins.length;
   line.setAttribute("class", `line-${colour}`);
   line.setAttribute("points", bins.map((rate, at) => `${x(at)},${(97 - (94 * rate) / most).toFixed(1)}`).join(" "));
   svg.append(line);
@@ -107,7 +108,7 @@ function draw(stats, now) {
     listed.add(key.key);
     const row = keys.insertRow();
     cell(row, named(key.key), "name");
-    ["soft", "ours", "bad"].slice(0, has ? 3 : 2).forEach((colour, of) => cell(row, short(known.rates[of])).append(spark(known.bins[of], colour)));
+    ["soft", "ours", "bad"].slice(0, has ? 3 : 2).forEach((colour, of) => cell(row, short(known.rates[of])).append(spark([...known.bins[of], known.rates[of] ?? 0], colour)));
     if (has) [outcome?.p50_ms, outcome?.p95_ms].forEach((value) => cell(row, short(value)));
   }
   for (const key of series.keys()) if (!listed.has(key)) series.delete(key);

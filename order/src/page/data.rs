@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use astracer_model::event::EventKind;
+use astracer_model::text::escaped;
 use astracer_report::names::{line, shortened};
 use astracer_report::numbers::count;
 use maud::{Markup, PreEscaped, html};
@@ -50,18 +51,18 @@ fn lines(diagram: &Diagram<'_>, texts: &[String], letters: usize) -> String {
     let mut all = String::new();
     for (&event, text) in diagram.chosen.events.iter().zip(texts) {
         let row = &order.events.rows()[event as usize];
-        let (shown, stated) = (time(order, event), order.stated(event));
+        let [shown, stated] = [time(order, event), order.stated(event)].map(|time| stamps.clock(time));
         // Text cannot hold tabs or line ends: they are escaped.
         let _ = writeln!(
             all,
             "{}\t{}\t{}\t{}\t{}\t{}{}",
-            stamps.clock(shown),
+            shown,
             shortened(&line(&order.events.thread(row).name), NAME),
             row.kind.name(),
             row.id,
             shortened(&line(&place(order, row)), NAME),
             shortened(text, letters),
-            if stated == shown { String::new() } else { format!(" (recorded {})", stamps.clock(stated)) },
+            if stated == shown { String::new() } else { format!(" (recorded {stated})") },
         );
     }
     all
@@ -101,8 +102,10 @@ fn numbers(diagram: &Diagram<'_>) -> String {
         let own = &events.threads()[thread as usize];
         (own.process, shortened(&line(&own.name), NAME))
     };
-    let process =
-        |process: &astracer_causality::points::Process| (process.host, shortened(&line(&process.name), NAME));
+    // An empty name stays empty: the host's stands for it.
+    let process = |process: &astracer_causality::points::Process| {
+        (process.host, shortened(&escaped(&process.name), NAME))
+    };
     let mut last = vec![None; diagram.lines.len()];
     let before = |(at, &event): (usize, &u32)| {
         let last = &mut last[diagram.lines.of(event) as usize];

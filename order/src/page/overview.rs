@@ -22,7 +22,7 @@ const ROWS: usize = 8;
 /// With fewer processes, each thread has a row.
 const PROCESSES_MIN: usize = 3;
 /// The height of a row, in pixels.
-const HIGH: f64 = 26.0;
+const HIGH: f64 = 29.0;
 /// Processes in the table.
 const PROCESSES_SHOWN: usize = 500;
 /// The letters of a process's name over its row.
@@ -100,7 +100,7 @@ pub(super) fn picture(diagram: &Diagram<'_>) -> Markup {
                     rect class=(if errors > 0 { "fill-bad" } else { "fill-good" }) x=(pc(at as f64 / STRETCHES as f64 * 100.0))
                         width=(pc(100.0 / STRETCHES as f64)) y=(format!("{:.1}", bottom - high)) height=(format!("{high:.1}")) {}
                 }
-                text.strong x="0" y=(bottom - 13.0) { (shortened(&label(**process), LETTERS)) }
+                text.strong x="0" y=(bottom - 15.0) { (shortened(&label(**process), LETTERS)) }
             }
             text x="0" y=(HIGH * shown as f64 + 14.0) { (moment(start)) }
             text x="100%" y=(HIGH * shown as f64 + 14.0) text-anchor="end" { (moment(end)) }

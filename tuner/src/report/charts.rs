@@ -21,9 +21,9 @@ pub(super) struct Measure {
     pub(super) log: bool,
 }
 
-/// The lines of a chart by size: an equal share, the best of ours, and the three best others, or
+/// The lines of a chart by size: an equal share, our sampler `own`, and the three best others, or
 /// `all` of them.
-fn chosen(curves: &Curves, all: bool) -> Vec<(&Series, Role)> {
+fn chosen<'c>(curves: &'c Curves, own: &str, all: bool) -> Vec<(&'c Series, Role)> {
     let value = |series: &&Series| {
         let first = series.points.first().and_then(Option::as_ref);
         first.filter(|point| point.size_met).map_or(f64::INFINITY, |point| point.dist_over_entropy)
@@ -31,7 +31,8 @@ fn chosen(curves: &Curves, all: bool) -> Vec<(&Series, Role)> {
     // The tuning itself has one point, at the largest size.
     let mut ours: Vec<&Series> = curves.series.iter().skip(2).filter(|series| series.ours).collect();
     let mut others: Vec<&Series> = curves.series.iter().skip(2).filter(|series| !series.ours).collect();
-    ours.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    // The kind of sampler that was found comes first.
+    ours.sort_by(|a, b| (a.name != own).cmp(&(b.name != own)).then(value(a).total_cmp(&value(b))));
     others.sort_by(|a, b| value(a).total_cmp(&value(b)));
     if !all {
         ours.truncate(1);
@@ -45,7 +46,7 @@ fn chosen(curves: &Curves, all: bool) -> Vec<(&Series, Role)> {
 }
 
 /// A measure against size, with each sampler's name at the end of its line.
-pub(super) fn by_size(curves: &Curves, measure: &Measure, all: bool) -> Markup {
+pub(super) fn by_size(curves: &Curves, own: &str, measure: &Measure, all: bool) -> Markup {
     let line = |(series, role): (&Series, Role)| {
         let mut points: Vec<(f64, f64)> = series
             .points
@@ -58,7 +59,7 @@ pub(super) fn by_size(curves: &Curves, measure: &Measure, all: bool) -> Markup {
         Line { name: series.name.clone(), role, points }
     };
     let of: Vec<Line> =
-        chosen(curves, all).into_iter().map(line).filter(|line| !line.points.is_empty()).collect();
+        chosen(curves, own, all).into_iter().map(line).filter(|line| !line.points.is_empty()).collect();
     let points = || of.iter().flat_map(|line| line.points.iter().copied());
     let y = match measure.log {
         true => Scale::log(points().map(|point| point.1)),

@@ -106,10 +106,12 @@ fn picture(report: &Report<'_>) -> Markup {
             }
             @if tuning.replayed.is_none() { "These are values that the search expects, without replays." }
         }
-        @if let Some(curves) = report.curves { (samplers::by_size(curves)) }
-        @else if let Some(replayed) = &tuning.replayed { (charts::runs(&samplers::runs(report, replayed))) }
+        @if let Some(curves) = report.curves {
+            (samplers::by_size(curves, report.tuning.sampler.name()))
+            p.note { "This tuning is the parameters file. " (report.tuning.sampler.name()) " is its sampler after a short search for each size." }
+        } @else if let Some(replayed) = &tuning.replayed { (charts::runs(&samplers::runs(report, replayed))) }
         @if tuning.interrupted { p { "The search was interrupted. This is the best found so far." } }
-        @for warning in &tuning.warnings { p { "Warning: " (line(warning)) "." } }
+        @for warning in &tuning.warnings { p { "Warning: " (shortened(&line(warning), 400)) "." } }
     }
 }
 
@@ -155,7 +157,7 @@ fn seen(report: &Report<'_>, kept: &KeptTraces) -> Markup {
         html! {
             div.row {
                 div.name { b { (short(&row.key)) } span { (count(row.seen)) " traces" } }
-                (shares(&row.key, &bars))
+                (shares(&short(&row.key), &bars))
                 div.say {
                     b { (count(row.kinds_kept as u64)) " of " (count(row.kinds as u64)) " kinds" }
                     span { (percent(row.kept as f64 / row.seen as f64)) " of its traces, " (percent(row.bytes_kept as f64 / row.bytes.max(1) as f64)) " of its bytes" }

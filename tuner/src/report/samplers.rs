@@ -15,9 +15,9 @@ pub(super) fn interval([low, high]: [f64; 2]) -> String {
     format!("{} to {}", three(low), three(high))
 }
 
-/// The best samplers by dist/entropy.
-pub(super) fn by_size(curves: &Curves) -> Markup {
-    charts::by_size(curves, &DIST, false)
+/// The sampler `own` and the best others by dist/entropy.
+pub(super) fn by_size(curves: &Curves, own: &str) -> Markup {
+    charts::by_size(curves, own, &DIST, false)
 }
 
 const DIST: Measure =
@@ -35,7 +35,7 @@ pub(super) fn at_equal_size(curves: Option<&Curves>) -> Markup {
                 "size. Baselines were adjusted to keep as much, with periods short enough to pass several times in this recording. The "
                 "dashed line is an equal share of everything."
             }
-            div.split { (charts::by_size(curves, &DIST, true)) (charts::by_size(curves, &TREES, true)) }
+            div.split { (charts::by_size(curves, "", &DIST, true)) (charts::by_size(curves, "", &TREES, true)) }
             @for (place, size) in curves.sizes.iter().enumerate() { (size_table(curves, place, *size)) }
         },
     )
@@ -134,7 +134,7 @@ pub(super) fn draws(report: &Report<'_>) -> Markup {
             (charts::runs(&runs(report, replayed)))
             (table("Single runs", &html! {
                 tr {
-                    th { "" } th { "dist/entropy" } th { "95 % interval of the mean" } th { "nine of ten runs" }
+                    th { "runs of" } th { "dist/entropy" } th { "95 % interval of the mean" } th { "nine of ten runs" }
                     th { "with weights" } th { "size" } th { "error of counts" } th { "the same, calibrated" }
                 }
                 @for (name, row) in rows { @if let Some(row) = row {
