@@ -116,7 +116,8 @@ fn input(
 ) -> Result<Input, Failure> {
     let folded_names = args.naming.folds().then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
-    let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
+    let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names)
+        .of_sample(recording.states_thresholds());
     input.check(args.reading.bounds.strict, is_empty)?;
     Ok(input)
 }

@@ -47,6 +47,8 @@ pub(crate) struct Input {
     log_zone: String,
     /// Log records and their traces, if both were read.
     log_traces: Option<LogTraces>,
+    /// Whether traces have weights (`ot=th`), so that what was kept is not the traffic.
+    is_sample: bool,
 }
 
 /// The log records that were read beside traces.
@@ -254,6 +256,7 @@ impl Input {
             folded_names,
             reads_logs: false,
             log_zone: logs::Zone::default().to_string(),
+            is_sample: false,
             log_traces: None,
         }
     }
@@ -481,6 +484,16 @@ impl Input {
     }
 
     /// Lines at the end of a report: folded names, skipped files, and problems with examples.
+    /// The same with whether traces have weights.
+    pub(super) fn of_sample(self, is_sample: bool) -> Self {
+        Self { is_sample, ..self }
+    }
+
+    /// Whether traces have weights.
+    pub(crate) fn is_sample(&self) -> bool {
+        self.is_sample
+    }
+
     pub(crate) fn footing(&self) -> String {
         let more = |text: &mut String, all: u64, shown: usize| {
             if all > shown as u64 {
