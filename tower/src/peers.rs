@@ -46,7 +46,7 @@ impl<T> Peers<T> {
         self.named.keys().map(String::as_str)
     }
 
-    /// What is kept for the peer of this name; for the unnamed one if it is empty.
+    /// Finds what is kept for the peer of this name; for the unnamed one if it is empty.
     pub(crate) fn named(&self, name: &str) -> Option<&T> {
         if name.is_empty() {
             return self.unnamed.as_ref();
