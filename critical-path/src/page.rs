@@ -193,12 +193,12 @@ fn profile(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Calls on the path" }
         p.note {
-            "Saves: how much shorter a span can become before another call replaces it on the path. Slack: how much longer its spans "
+            "Drag: how much shorter a span can become before another call replaces it on the path. Slack: how much longer its spans "
             "beside the path can become before they are on it. Times are ms, of the traces that have the call on their path."
         }
         div.near { (table("Calls on the path", &html! {
             tr {
-                th { "call" } th { "share" } th { "mean ms" } th { "saves ms" } th { "slack ms" }
+                th { "call" } th { "share" } th { "mean ms" } th { "drag ms" } th { "slack ms" }
                 @for percent in report.percentiles { th { "p" (percent) " ms" } }
                 th { "traces" }
             }

@@ -19,6 +19,8 @@ pub struct Scale {
     from: f64,
     to: f64,
     log: bool,
+    /// Only whole numbers are labelled.
+    whole: bool,
 }
 
 /// Axes extend beyond the values by this part of their length.
@@ -31,7 +33,7 @@ impl Scale {
         let room = if to > from { (to - from) * ROOM } else { from.abs().max(1e-9) * 0.05 };
         // A bar or a line that begins at 0 needs no room below it.
         let low = if from == 0.0 { 0.0 } else { from - room };
-        let scale = Self { from: low, to: to + room, log: false };
+        let scale = Self { from: low, to: to + room, log: false, whole: false };
         (scale.to - scale.from).is_finite().then_some(scale)
     }
 
@@ -39,8 +41,14 @@ impl Scale {
     pub fn log(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (from, to) = bounds(values.into_iter().filter(|value| *value > 0.0))?;
         let room = (to / from).powf(ROOM).max(1.02);
-        let scale = Self { from: from / room, to: to * room, log: true };
+        let scale = Self { from: from / room, to: to * room, log: true, whole: false };
         (scale.from > 0.0 && scale.to.is_finite()).then_some(scale)
+    }
+
+    /// The same scale with labels at whole numbers only: the values are counts.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { whole: true, ..self }
     }
 
     /// The place of a value, 0 to 100. Values beyond the ends are at the ends.
@@ -79,7 +87,7 @@ impl Scale {
         let rough = (self.to - self.from) / most.max(1) as f64;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|&step| step >= rough);
-        let step = step.unwrap_or(10.0 * power);
+        let step = step.unwrap_or(10.0 * power).max(if self.whole { 1.0 } else { 0.0 });
         let first = (self.from / step).ceil();
         let last = (self.to / step).floor();
         (0..=(last - first).clamp(0.0, most as f64) as usize)
@@ -168,7 +176,8 @@ mod tests {
         assert_eq!(ticks(Scale::log([1.0, 100.0])), [1.0, 3.0, 10.0, 30.0, 100.0]);
         assert_eq!(ticks(Scale::log([6.0, 24.0])), [10.0, 20.0]);
         assert_eq!(ticks(Scale::log([1e-6, 1e6])), [1e-6, 1e-3, 1.0, 1e3, 1e6]);
-        assert_eq!(ticks(Scale::log([48.0, 49.0])).len(), 3);
+        assert_eq!(ticks(Scale::log([48.0, 49.0])), [48.0, 49.0]);
+        assert_eq!(ticks(Scale::linear([-0.5, 1.5]).map(Scale::whole)), [0.0, 1.0]);
         for scale in [Scale::linear([f64::NAN]), Scale::log([0.0, -1.0]), Scale::linear([f64::MAX, f64::MIN])]
         {
             assert_eq!(scale, None);

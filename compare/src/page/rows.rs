@@ -194,6 +194,10 @@ fn both(
     let scale = match histogram {
         // Means and intervals beyond the ends of the bins are drawn at the ends.
         Some(of) if of.log => Scale::log(edges.iter().copied()),
+        // Bins of whole numbers begin halfway between two.
+        Some(_) if edges.first().is_some_and(|edge| edge.fract().abs() == 0.5) => {
+            Scale::linear(edges.iter().copied()).map(Scale::whole)
+        }
         Some(_) if !edges.is_empty() => Scale::linear(edges.iter().copied()),
         _ => Scale::linear(ends()),
     };

@@ -108,7 +108,7 @@ pub(super) fn icicle(report: &Report<'_>) -> Markup {
                 }
             }
         }
-        p.note #pointed aria-live="polite" { "Point at a box for its time, its slack and what a faster call would save." }
+        p.note #pointed aria-live="polite" { "Point at a box for its time, its slack and what a faster call can save." }
     }
 }
 
@@ -139,10 +139,7 @@ fn about(
         three(own.own_ms / traces),
     );
     if let Some(drag) = row.and_then(|row| row.drag_ms) {
-        text += &format!(
-            " A span that takes no time saves {} ms, then another call is the longest.",
-            three(drag)
-        );
+        text += &format!(" A span can get {} ms shorter before another call takes its place.", three(drag));
     }
     if let Some(slack) = row.and_then(|row| row.slack_ms) {
         text += &format!(" Beside the path, it may take {} ms longer without delay.", three(slack));

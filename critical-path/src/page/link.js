@@ -20,7 +20,9 @@
   });
   document.querySelectorAll("tr[data-n]").forEach((row) => row.addEventListener("pointerover", () => {
     mark(row.dataset.n);
-    const own = icicle.querySelector(`.box[data-n="${row.dataset.n}"] title`);
-    if (own) pointed.textContent = own.textContent;
+    // The widest box stands for the call.
+    const width = (own) => parseFloat(own.getAttribute("width"));
+    const own = Array.from(icicle.querySelectorAll(`.box[data-n="${row.dataset.n}"]`)).sort((a, b) => width(b) - width(a))[0];
+    if (own) pointed.textContent = own.querySelector("title").textContent;
   }));
 })();

@@ -50,7 +50,7 @@ fn lane(order: &Order, host: &str, clock: &HostClock, start: f64, end: f64) -> M
         div.row {
             div.name {
                 b { (short(host)) }
-                span { "by " (clock.evidence.name()) @if let Some(other) = reference.filter(|other| *other != host) { ", against " (short(other)) } }
+                span { (evidence(clock.evidence)) @if let Some(other) = reference.filter(|other| *other != host) { ", against " (short(other)) } }
             }
             svg height=(HIGH) role="img" aria-label="Offset of this clock over time" {
                 rect.fill-track width="100%" height=(HIGH) rx="3" {}
@@ -64,10 +64,23 @@ fn lane(order: &Order, host: &str, clock: &HostClock, start: f64, end: f64) -> M
                 b { (change(ms(clock.ahead as f64))) " ms" }
                 span {
                     @match clock.within { Some(within) => { "± " (three(ms(within as f64))) " ms" } None => { "without a bound" } }
-                    @if clock.pieces.len() > 1 { "; set " (clock.pieces.len() - 1) " times" }
+                    @if clock.pieces.len() > 1 { "; it was set " (clock.pieces.len() - 1) @if clock.pieces.len() == 2 { " time" } @else { " times" } }
                 }
             }
         }
+    }
+}
+
+/// The evidence in words.
+fn evidence(of: ClockEvidence) -> &'static str {
+    match of {
+        ClockEvidence::None | ClockEvidence::Reference => "",
+        ClockEvidence::Given => "as stated",
+        ClockEvidence::BothWays => "from messages in both directions",
+        ClockEvidence::Unsteady => "from messages that contradict each other",
+        ClockEvidence::OneWay => "from messages in one direction",
+        ClockEvidence::Spans => "from calls between spans",
+        ClockEvidence::Records => "from log records of the same traces",
     }
 }
 
