@@ -520,6 +520,7 @@ impl LateTraces {
     pub fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
         TailStats {
             policies: self.sampler().counts(),
+            kept: self.sampler().kept_late().iter().map(|(_, kept)| kept).sum(),
             strata: self.strata.get().map(|strata| strata.counts()),
             not_there: self.ring.missed.load(Ordering::Relaxed),
             traces_open: traces.provisional().into(),

@@ -69,7 +69,11 @@ fn late(tail: &TailStats) -> Value {
     let policy = |of: &PolicyCounts| json!({ "policy": of.policy, "budget": of.budget, "kept": of.kept, "bytes": of.kept_bytes, "refused": of.refused });
     let given_up: Map<String, Value> =
         tail.traces_given_up.iter().map(|(reason, traces)| (reason.to_owned(), traces.into())).collect();
+    let strata =
+        tail.strata.map(|of| json!({ "decided": of.decided, "kept": of.kept, "refused": of.refused }));
     json!({
+        "kept": tail.kept,
+        "strata": strata,
         "policies": tail.policies.iter().map(policy).collect::<Value>(),
         "kept_by_hand": tail.kept_by_hand,
         "kept_by_caller": tail.kept_by_caller,

@@ -70,7 +70,8 @@ function table(id, names, lines, css) {
 }
 
 function figures(stats, seconds) {
-  const kept = stats.roots_kept + stats.parents_kept, all = kept + stats.roots_dropped + stats.parents_dropped;
+  const early = stats.roots_kept + stats.parents_kept, all = early + stats.roots_dropped + stats.parents_dropped;
+  const kept = early + stats.tail.kept;
   const errors = stats.outcomes.reduce((sum, of) => sum + of.errors, 0);
   const now = { kept, all, errors };
   const rate = (name) => (seconds > 0 ? Math.max(0, now[name] - before.now[name]) / seconds : null);
@@ -104,7 +105,7 @@ function draw(stats, now) {
   const listed = new Set();
   for (const key of stats.keys) {
     const outcome = outcomes.get(key.key);
-    const known = advance(key.key, [key.seen, key.kept, outcome?.errors ?? 0], now);
+    const known = advance(key.key, [key.seen, key.kept + key.kept_late, outcome?.errors ?? 0], now);
     listed.add(key.key);
     const row = keys.insertRow();
     cell(row, named(key.key), "name");
@@ -137,6 +138,7 @@ function details(stats) {
   ];
   const tail = stats.tail;
   find("late").hidden = tail.policies.length === 0;
+  if (tail.strata !== null) rows.push(["kept of recorded by strata / refused by the cap", `${whole(tail.strata.kept)} of ${whole(tail.strata.decided)} / ${whole(tail.strata.refused)}`]);
   if (tail.policies.length > 0) {
     const given = Object.entries(tail.given_up).filter(([, traces]) => traces > 0);
     const ring = `${whole(tail.ring_bytes)} of ${whole(tail.ring_bytes_max)} bytes`;
@@ -165,10 +167,10 @@ function details(stats) {
   find("process").tBodies[0].replaceWith(process);
   const tokens = stats.keys.some((key) => key.tokens !== null);
   const missed = new Map(stats.outcomes.map((of) => [of.key, of]));
-  const names = ["key", "seen", "kept", "dropped by sampler", "by cap", "by empty cap", "by override", "next kept with", ...(tokens ? ["tokens"] : [])];
+  const names = ["key", "seen", "kept", "kept late", "dropped by sampler", "by cap", "by empty cap", "by override", "next kept with", ...(tokens ? ["tokens"] : [])];
   if (missed.size > 0) names.push("calls", "errors", "errors not recorded", "p99 ms");
   table("decisions", names, stats.keys.map((key) => {
-    const line = [named(key.key), ...[key.seen, key.kept, key.sampler, key.cap, key.cap_empty, key.override].map(whole), short(key.probability)];
+    const line = [named(key.key), ...[key.seen, key.kept, key.kept_late, key.sampler, key.cap, key.cap_empty, key.override].map(whole), short(key.probability)];
     if (tokens) line.push(short(key.tokens));
     const of = missed.get(key.key);
     if (missed.size > 0) line.push(...(of ? [whole(of.calls), whole(of.errors), whole(of.missed_errors), short(of.p99_ms)] : ["", "", "", ""]));

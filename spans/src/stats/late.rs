@@ -26,6 +26,8 @@ pub struct OwnPolicyFaults {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TailStats {
+    /// Traces kept late, for any reason.
+    pub kept: u64,
     /// The policies in order, with what each kept and what its budget refused.
     pub policies: Vec<PolicyCounts>,
     /// The decisions of strata; `None` without strata.
@@ -77,7 +79,6 @@ pub struct TailStats {
 
 impl fmt::Display for TailStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by_policy = self.policies.iter().map(|policy| policy.kept).sum::<u64>();
         if let Some(StrataCounts { decided, kept, refused, strata, .. }) = self.strata {
             write!(f, "{kept} of {decided} recorded traces kept by {strata} strata")?;
             if refused > 0 {
@@ -85,7 +86,7 @@ impl fmt::Display for TailStats {
             }
             f.write_str("; ")?;
         }
-        write!(f, "{} traces kept late (", by_policy + self.kept_by_hand + self.kept_by_caller)?;
+        write!(f, "{} traces kept late (", self.kept)?;
         for (at, PolicyCounts { policy, budget, kept, refused, .. }) in self.policies.iter().enumerate() {
             write!(f, "{}{policy}: {kept} kept", if at == 0 { "" } else { "; " })?;
             if *refused > 0 {

@@ -63,7 +63,7 @@ fn stats(names: Names, asked: u64) -> Value {
     let seen = |key: usize| (asked + 1) * 120 / (key as u64 + 1);
     let key = |key: usize| {
         json!({
-            "key": names.name("GET /", key), "seen": seen(key), "kept": seen(key) / 9, "sampler": seen(key) * 8 / 9,
+            "key": names.name("GET /", key), "seen": seen(key), "kept": seen(key) / 9, "kept_late": 0, "sampler": seen(key) * 8 / 9,
             "cap": 0, "cap_empty": 0, "override": 0, "probability": 0.11, "tokens": null,
         })
     };
@@ -82,7 +82,7 @@ fn stats(names: Names, asked: u64) -> Value {
         "lost_by": { "queue_full": 20 }, "waiting": names.name("connection refused by collector:4317", 0),
         "last_error": names.name("connection refused", 0), "hint": null,
         "tail": {
-            "policies": [{ "policy": names.name("error", 0), "budget": "10%", "kept": 8, "bytes": 9000, "refused": 1 }],
+            "kept": 8, "strata": null, "policies": [{ "policy": names.name("error", 0), "budget": "10%", "kept": 8, "bytes": 9000, "refused": 1 }],
             "kept_by_hand": 0, "kept_by_caller": 0, "open": 2, "held": 40, "not_there": 0, "refused_callers": 0,
             "untold": 1, "ring_bytes": 40_000, "ring_bytes_max": 1 << 20, "without_slot": 0, "switched_off": [], "given_up": { "ring_full": 3 },
         },
