@@ -20,7 +20,7 @@ const whole = (value) => value.toLocaleString("en");
 const short = (value) => {
   if (value === null || value === undefined) return "";
   if (Math.abs(value) >= 99.95) return whole(Math.round(value));
-  return Number(value.toPrecision(3)).toString();
+  return value === 0 ? "0" : value.toPrecision(3);
 };
 const named = (key) => {
   const name = key === null ? "(keys without a record)" : key || "(unnamed)";
@@ -114,6 +114,12 @@ function draw(stats, now) {
   }
   for (const key of series.keys()) if (!listed.has(key)) series.delete(key);
   find("keys").tBodies[0].replaceWith(keys);
+  const [first] = stats.keys;
+  find("next").hidden = !first?.key || first.key.length > NAME;
+  if (!find("next").hidden) {
+    const query = `key=${encodeURIComponent(first.key)}&seconds=600&keep=1`;
+    find("command").textContent = `curl -X POST -H 'authorization: Bearer TOKEN' '${location.origin}/override?${query.replaceAll("'", "%27")}'`;
+  }
   const more = stats.keys_all - stats.keys.length;
   find("state").textContent = more > 0 ? `${whole(more)} keys with fewer requests are not listed` : "updated each second";
   const overrides = Object.entries(stats.overrides);
