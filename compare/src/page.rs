@@ -2,7 +2,7 @@
 
 use astracer_report::chart::{Line, Role, Scale, lines};
 use astracer_report::names::{line, named, short, shortened};
-use astracer_report::numbers::{change, count, three};
+use astracer_report::numbers::{change, count, percent, three};
 use astracer_report::page::{Next, Page, Tone, folded, table};
 use maud::{Markup, html};
 
@@ -109,7 +109,13 @@ fn picture(report: &Report<'_>) -> Markup {
             @if let Some(sentence) = words::placebos(comparison, report.window_ns) { (sentence_of(&sentence)) }
         }
         @if let Some(sentence) = words::tail_weights(comparison) { p { (sentence_of(&sentence)) } }
-        @if let Some(warning) = words::tail(comparison) { p { (sentence_of(&warning)) " The mean is a poor summary here." } }
+        @if metric.is_heavy {
+            @let [good, bad] = metric.heavy_tail.map(percent);
+            p {
+                "The mean is a poor summary here: " (good) " of good and " (bad) " of bad values are more than 3 standard deviations "
+                "from it (0.27 % in a normal distribution)."
+            }
+        }
         (rows::metric(metric, comparison.details.as_ref()))
     }
 }

@@ -26,6 +26,8 @@ use crate::segments::trace_id;
 const DRAWN_MAX: usize = 4000;
 /// The greatest number of names listed for the difference between a path and the longest one.
 const APART_MAX: usize = 8;
+/// The letters of these names on the page.
+const APART_LETTERS: usize = 300;
 
 /// An event graph, prepared for drawing.
 #[derive(Clone, Debug, Serialize)]
@@ -337,7 +339,7 @@ impl Drawing {
                     @for (number, path) in (1..).zip(&self.paths) {
                         tr {
                             td { (number) } td { (millis(path.length_ns)) } td { (millis(path.behind_ns)) }
-                            td { (count(path.events.len() as u64)) } td.name { (short(&self.apart(path, APART_MAX))) }
+                            td { (count(path.events.len() as u64)) } td.name { (shortened(&self.apart(path, APART_MAX), APART_LETTERS)) }
                         }
                     }
                 }))

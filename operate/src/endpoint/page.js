@@ -8,10 +8,15 @@ const series = new Map();
 let before = null;
 
 const find = (id) => document.getElementById(id);
-const make = (name, text, css) => Object.assign(document.createElement(name), { textContent: text ?? "", className: css ?? "" });
+// Texts may be of any length; the page has room for a few hundred letters of each.
+const clip = (text, most = 2 * NAME) => {
+  const all = String(text ?? "");
+  return all.length > most ? `${all.slice(0, most / 2)}…${all.slice(-most / 2)}` : all;
+};
+const make = (name, text, css) => Object.assign(document.createElement(name), { textContent: clip(text), className: css ?? "" });
 const cell = (row, text, group) => {
   const made = row.insertCell();
-  made.textContent = text;
+  made.textContent = clip(text);
   if (text === "0") made.classList.add("zero");
   if (group) made.classList.add(group);
   return made;
@@ -22,10 +27,7 @@ const short = (value) => {
   if (Math.abs(value) >= 99.95) return whole(Math.round(value));
   return value === 0 ? "0" : value.toPrecision(3);
 };
-const named = (key) => {
-  const name = key === null ? "(keys without a record)" : key || "(unnamed)";
-  return name.length > NAME ? `${name.slice(0, NAME / 2)}…${name.slice(-NAME / 2)}` : name;
-};
+const named = (key) => clip(key === null ? "(keys without a record)" : key || "(unnamed)", NAME);
 
 function spark(bins, colour) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
