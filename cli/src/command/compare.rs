@@ -164,7 +164,7 @@ pub(crate) struct Compare {
     #[arg(long)]
     json: bool,
 
-    /// Write a page to FILE: distributions, networks, values by type, typical traces, all tests.
+    /// Write a page to FILE: what differs, distributions, typical traces, networks, tests.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

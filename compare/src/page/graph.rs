@@ -42,7 +42,7 @@ pub(super) fn networks(comparison: &Comparison) -> Markup {
         }
     }
     html! { @if !best.is_empty() {
-        (folded("How variables hang together", &html! {
+        (folded("How variables are connected", &html! {
             p.note {
                 "The variables that go with the metric in one class, by the dependency network with the best score. Large names differ "
                 "more between good and bad traces; thick lines connect more closely. An arrow leads from what comes first in every "

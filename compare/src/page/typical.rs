@@ -49,7 +49,7 @@ fn drawn(typical: &Typical, lanes: &[Lanes; 2]) -> Markup {
         p.note { "Both traces have one scale. The thick parts of a bar are on the critical path." }
         div.split {
             @for (at, class) in ["good", "bad"].into_iter().enumerate() {
-                @let marks = marked(&lanes[at], &lanes[1 - at], length);
+                @let marks = marked(&spans(&lanes[at]), &spans(&lanes[1 - at]), lanes[1 - at].left_out == 0, length);
                 div.card {
                     h3 { (class) ", " (three(lanes[at].length_ns() as f64 / 1e6)) " ms" }
                     p.note { "trace " (short(&typical.ids[at])) }
@@ -61,18 +61,41 @@ fn drawn(typical: &Typical, lanes: &[Lanes; 2]) -> Markup {
     }
 }
 
-/// The spans that the other trace lacks, or has shorter: the n-th span of a name is compared with
-/// the n-th there.
-fn marked(own: &Lanes, other: &Lanes, length_ns: u64) -> Vec<bool> {
+/// A span's service and name, and its length in ns.
+type Span<'l> = (&'l str, &'l str, u64);
+
+fn spans(lanes: &Lanes) -> Vec<Span<'_>> {
     let long = |lane: &Lane| lane.end_ns.saturating_sub(lane.start_ns);
+    lanes.lanes.iter().map(|lane| (lane.service.as_str(), lane.name.as_str(), long(lane))).collect()
+}
+
+/// The spans that the other trace lacks, if all of its spans are here, or has shorter: the n-th
+/// span of a name is compared with the n-th there.
+fn marked(own: &[Span<'_>], other: &[Span<'_>], is_whole: bool, length_ns: u64) -> Vec<bool> {
     let mut there: HashMap<(&str, &str), Vec<u64>> = HashMap::new();
-    for lane in other.lanes.iter().rev() {
-        there.entry((&lane.service, &lane.name)).or_default().push(long(lane));
+    for &(service, name, long) in other.iter().rev() {
+        there.entry((service, name)).or_default().push(long);
     }
-    let of =
-        own.lanes.iter().map(|lane| match there.get_mut(&(&*lane.service, &*lane.name)).and_then(Vec::pop) {
-            Some(same) => long(lane).saturating_sub(same) as f64 > LONGER * length_ns as f64,
-            None => other.left_out == 0,
+    let differs =
+        own.iter().map(|&(service, name, long)| match there.get_mut(&(service, name)).and_then(Vec::pop) {
+            Some(same) => long.saturating_sub(same) as f64 > LONGER * length_ns as f64,
+            None => is_whole,
         });
-    of.collect()
+    differs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_trace_lacks_or_has_shorter_is_marked() {
+        let good = [("shop", "request", 100), ("cart", "read", 10), ("pay", "charge", 50)];
+        let bad =
+            [("shop", "request", 205), ("cart", "read", 12), ("cart", "read", 11), ("pay", "charge", 70)];
+        // A tenth of 205 is 20.5: charge takes 20 more.
+        assert_eq!(marked(&bad, &good, true, 205), [true, false, true, false]);
+        assert_eq!(marked(&bad, &good, false, 205), [true, false, false, false]);
+        assert_eq!(marked(&good, &bad, true, 205), [false; 3]);
+    }
 }

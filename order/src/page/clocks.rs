@@ -98,3 +98,39 @@ fn points(clock: &HostClock, start: f64, end: f64) -> Vec<Point> {
     };
     clock.pieces.iter().flat_map(of).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use astracer_causality::clocks::Piece;
+
+    use super::*;
+
+    /// A clock that is 5,000 ns ahead at 1 s, gains 1,000 ns a second until 3 s, and was set back
+    /// then.
+    #[test]
+    fn a_lane_follows_the_pieces_of_a_clock() {
+        let piece = |from: u64, until: u64, ahead: i64, drift_ppb: i64| Piece {
+            from: from * 1_000_000_000,
+            until: until * 1_000_000_000,
+            ahead,
+            drift_ppb,
+            within: 100,
+            after: None,
+        };
+        let mut clock = HostClock {
+            ahead: 5_000,
+            reference: 0,
+            within: Some(200),
+            evidence: ClockEvidence::BothWays,
+            messages: (3, 3),
+            drifting: None,
+            contradicted: 0,
+            pieces: vec![piece(1, 3, 5_000, 1_000), piece(3, 4, 0, 0)],
+        };
+        let found = points(&clock, 0.0, 5e9);
+        let expected = [(1e9, 5e3, 100.0), (3e9, 7e3, 100.0), (3e9, 0.0, 100.0), (4e9, 0.0, 100.0)];
+        assert_eq!(found, expected);
+        clock.pieces.clear();
+        assert_eq!(points(&clock, 0.0, 5e9), [(0.0, 5e3, 200.0), (5e9, 5e3, 200.0)]);
+    }
+}
