@@ -87,7 +87,7 @@ pub(super) fn picture(diagram: &Diagram<'_>) -> Markup {
             (count(processes as u64)) @if processes == 1 { " process. " } @else { " processes. " }
             @if processes > 1 {
                 @if crossing == 0 { "No message or id joins two of them, so only their clocks order them." }
-                @else { (count(crossing as u64)) " causes lead from one to another; events that no chain of causes joins are concurrent." }
+                @else { (count(crossing as u64)) " causes lead from one to another. Events that no chain of causes joins may have happened in either order." }
             }
         }
         @if has_errors { (legend(&key)) }
@@ -117,14 +117,16 @@ pub(super) fn table(diagram: &Diagram<'_>) -> Markup {
         let row = &events.rows()[event as usize];
         kinds.entry(events.thread(row).process).or_default()[row.kind as usize] += 1;
     }
+    let is_used = |at: usize| kinds.values().any(|counts| counts[at] > 0);
+    let used: Vec<_> = EventKind::ALL.iter().zip(0usize..).filter(|&(_, at)| is_used(at)).collect();
     html! {
         h2 { "Processes" }
         (page_table("Processes", &html! {
-            tr { th { "process" } th { "events" } @for kind in EventKind::ALL { th { (kind.name()) } } }
+            tr { th { "process" } th { "events" } @for (kind, _) in &used { th { (kind.name()) } } }
             @for (&process, counts) in kinds.iter().take(PROCESSES_SHOWN) {
                 tr {
                     td.name { (short(&name(diagram, process))) } td { (count(counts.iter().sum())) }
-                    @for &number in counts { td { (count(number)) } }
+                    @for (_, at) in &used { td { (count(counts[*at])) } }
                 }
             }
         }))

@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const find = (id) => document.getElementById(id);
+  const whole = (value) => value.toLocaleString("en");
   const viewer = find("viewer"), canvas = find("view"), strip = find("strip"), panel = find("panel"), found = find("found");
   const data = JSON.parse(find("data").textContent);
   const lines = find("events").textContent.split("\n").slice(0, data.x.length).map((line) => line.split("\t"));
@@ -255,7 +256,7 @@
       button.addEventListener("click", () => pick(event, true));
       made.append(button);
     }
-    if (events.length > 8) made.append(Object.assign(document.createElement("p"), { className: "note", textContent: `and ${events.length - 8} more` }));
+    if (events.length > 8) made.append(Object.assign(document.createElement("p"), { className: "note", textContent: `and ${whole(events.length - 8)} more` }));
     return made;
   };
   const pick = (event, is_moving) => {
@@ -274,7 +275,7 @@
     add("p", `${line[THREAD]} on ${data.hosts[hostOf(data.thread[event])] || "(unnamed)"}`);
     add("p", `id ${line[ID]}, ${line[PLACE]}`, "note");
     add("p", line[TEXT], "record");
-    add("p", `${causes.size - 1} causes and ${effects.size - 1} effects are here; the other ${count - causes.size - effects.size + 1} events are concurrent.`, "note");
+    add("p", `${whole(causes.size - 1)} causes and ${whole(effects.size - 1)} effects are here. No chain of causes joins it with the other ${whole(count - causes.size - effects.size + 1)} events.`, "note");
     if (into[event].length) panel.append(list("Caused by", into[event]));
     if (out[event].length) panel.append(list("Causes", out[event]));
     if (is_moving) show(event);
@@ -307,7 +308,7 @@
       fits[at] = is ? 1 : 0;
       matches += fits[at];
     }
-    found.textContent = is_asked ? `${matches} of ${count} events` : "";
+    found.textContent = is_asked ? `${whole(matches)} of ${whole(count)} events` : "";
     arrange();
     redraw();
   };
