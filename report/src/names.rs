@@ -18,8 +18,7 @@ pub fn line(name: &str) -> Cow<'_, str> {
 /// Longer names are shortened on pages.
 const LETTERS_MAX: usize = 160;
 
-/// As [`line`], with at most 160 letters: a page has room for many names, and none for one of
-/// megabytes.
+/// As [`line()`], with at most 160 letters, so that a name of megabytes does not fill a page.
 pub fn short(name: &str) -> String {
     shortened(&line(name), LETTERS_MAX)
 }
