@@ -91,7 +91,7 @@ fn answer(comparison: &Comparison) -> String {
         (_, 0) => "There is too little to compare".to_owned(),
         (0, _) => format!("Good and bad {noun} do not differ by more than chance"),
         (n, _) => format!(
-            "{} in bad {noun}; the difference in {} may be chance",
+            "{} in bad {noun}; the difference in the {} may be chance",
             words::plural(n, "variable differs", "variables differ"),
             short(metric.name.split(',').next().unwrap_or_default())
         ),

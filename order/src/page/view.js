@@ -73,6 +73,8 @@
     }
     const high = Math.min(Math.max(rows.length, 4) * ROW + AXIS, Math.max(240, innerHeight * 0.62));
     canvas.style.height = `${high}px`;
+    // Where all rows fit, a finger scrolls the page up and down.
+    canvas.style.touchAction = rows.length * ROW + AXIS > high ? "none" : "pan-y";
     top = Math.max(0, Math.min(top, rows.length * ROW + AXIS - high));
   };
 
