@@ -54,6 +54,7 @@ const TUNE: &[&str] = &[
 /// `TUNE` without the option that is tested.
 const TUNE_DEFAULT: &[&str] = &["tune", INPUT, "--one-key"];
 const TUNE_TAIL: &[&str] = &["tune", INPUT, "--one-key", "--size-max", "100%", "--tail", "error"];
+const TUNE_LATE: &[&str] = &["tune", INPUT, "--late"];
 const EVENTS: &[&str] = &["events", INPUT, "--trace", "1"];
 const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
@@ -132,6 +133,8 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (TUNE, "--bytes-per-second", REFUSED),
     (TUNE, "--cap", REFUSED),
     (TUNE, "--tail", REFUSED),
+    (TUNE_LATE, "--record", REFUSED),
+    (TUNE_LATE, "--kinds", REFUSED),
     (TUNE_TAIL, "--provisional", REFUSED),
     (TUNE_TAIL, "--ring", REFUSED),
     (TUNE_TAIL, "--hold", FROM_0),
@@ -265,6 +268,7 @@ const FLAGS: &[&str] = &[
     "--help",
     "--one-key",
     "--no-cap",
+    "--late",
     "--or-equal",
     "--verbose",
     "--shift-to-now",
