@@ -24,7 +24,7 @@ use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::tune::{
-    KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, TRIED_TRACES_MAX, check, validate,
+    KEYS_TRIED_MAX, Later, Options, PerKeyUse, Progress, Stage, TRIED_TRACES_MAX, check, validate,
 };
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
@@ -230,6 +230,9 @@ struct Report<'a> {
     tuning: &'a Tuning,
     /// The results of other keys.
     keys: Option<KeyChoice>,
+    /// Late strata on halves that they were not fitted on, if these are better by a tenth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strata: Option<Later>,
     /// Results on other recordings.
     validated: Vec<HeldOut>,
     /// Late policies, replayed with the chosen sampler.
@@ -377,6 +380,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             late = late.or(write(&tuning, &mut file).err());
         }
     }
+    let strata = strata::better(args, &tuning, &workload, stop.within(left()));
     let (mut page_written, mut best_baseline) = (None, None);
     if let Some(output) = &files.report {
         let baselines = baselines();
@@ -407,6 +411,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         key: args.key.to_string(),
         tuning: &tuning,
         keys,
+        strata,
         validated,
         tail: tail.as_ref(),
         out: file.is_some().then(|| files.out.path()),

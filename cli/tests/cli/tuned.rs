@@ -130,6 +130,11 @@ fn strata_are_fitted_written_and_replayed() {
     let table =
         unwrapped(&success(&run(&["evaluate", input.path(), "--parameters", out.path(), "--seeds", "1"])));
     assert!(table.contains("Samples by strata are read by weights."), "{table}");
+    // Without `--late`, it is proposed to whoever asks for no other sampler.
+    let plain = ["tune", input.path(), "--one-key", "--iterations", "50", "--out", out.path()];
+    let says = "hint: --late decides by outcome: 0.0";
+    assert!(unwrapped(&success(&run(&plain))).contains(says));
+    assert!(!success(&run(&[&plain[..], &["--per-key", "never"]].concat())).contains("--late"));
     // Given ways to record, and no cap.
     let given = ["--record", "3", "--kinds", "never", "--no-cap"];
     let text = unwrapped(&success(&run(&[&args[..], &given].concat())));

@@ -29,6 +29,8 @@ const KIND_WORTH: f64 = 0.9;
 /// A trace is slow from this quantile of its key's durations on, if the key has enough traces.
 const SLOW: f64 = 0.99;
 const SLOW_TRACES_MIN: usize = 100;
+/// Replays on each half where strata are only tried.
+const TRIED: u64 = 12;
 /// Replays that count what is kept of slow and failed traces.
 const ODD_REPLAYS: usize = 12;
 
@@ -102,6 +104,28 @@ pub struct Odd {
     pub kept: f64,
     /// The share that an equal share of the same size keeps.
     pub kept_by_share: f64,
+}
+
+/// Tries strata with all traces recorded on halves that they were not fitted on, beside an equal
+/// share. `None` if the recording is small, if it has more than 10,000 spans a second, or if
+/// asked to stop.
+pub fn try_strata(
+    workload: &Workload,
+    size: f64,
+    (seed, random): (u64, RandomSource),
+    stop: Stop<'_>,
+) -> Option<Later> {
+    let record = Some(recorded_by_default(workload)).filter(|record| *record == Record::All)?;
+    let options = StrataOptions {
+        size,
+        record: Some(record),
+        by_kind: Some(false),
+        replays: TRIED,
+        seed,
+        random,
+        cap: None,
+    };
+    try_halves(workload, FitOptions::new(size, record), &options, (stop, &Watch::new(&|_| ())))
 }
 
 /// Fits strata, and tries the fit on time that it did not see. `None` if asked to stop, or if the

@@ -9,8 +9,8 @@ use astracer_samplers::parameters::Parameters;
 use astracer_samplers::strata::Record;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::statistics::Distribution;
-use astracer_tuner::tune::{Later, StrataOptions, StrataTuning, tune_strata};
-use astracer_tuner::{Candidate, Draw, Stop, Workload};
+use astracer_tuner::tune::{Later, PerKeyUse, StrataOptions, StrataTuning, try_strata, tune_strata};
+use astracer_tuner::{Candidate, Draw, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ use crate::source::Source;
 
 /// The processor time that recording a span takes beyond dropping it, us (docs/results/spans.md).
 const RECORDING_US: f64 = 0.096;
+/// Strata are proposed if they have at most this share of the dist/entropy of what was found.
+const WORTH: f64 = 0.9;
 /// Replays on each recording of `--validate`.
 const REPLAYS: usize = 48;
 
@@ -166,6 +168,29 @@ fn validate(args: &Tune, tuning: &StrataTuning, stop: Stop<'_>) -> (Vec<HeldOut>
         }
     }
     (validated, None)
+}
+
+/// Late strata on halves that they were not fitted on, if they are better there by a tenth than
+/// what was found: by weights, as both are. `None` if the caller asks for something else than the
+/// default, or if recording all traces costs.
+pub(super) fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>) -> Option<Later> {
+    let limits =
+        args.traces_per_second.is_some() || args.bytes_per_second.is_some() || args.min_kept.is_some();
+    let is_free = args.sampler == Tunable::Bump
+        && args.per_key == PerKeyUse::Auto
+        && args.objective == Objective::paper()
+        && args.tail.tail.is_none()
+        && args.risk.is_none()
+        && args.window.is_empty()
+        && args.split.is_none()
+        && !limits;
+    if !is_free || !tuning.feasible {
+        return None;
+    }
+    let is_share = tuning.sampler_name() == "ratio";
+    let found = tuning.later.as_ref().filter(|_| !is_share).map_or(1.0, |later| later.ratio);
+    try_strata(workload, args.size_max, (args.seed, args.random), stop)
+        .filter(|late| late.ratio <= WORTH * found)
 }
 
 fn recorded(record: Record) -> String {

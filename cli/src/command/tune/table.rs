@@ -273,6 +273,14 @@ fn results(report: &Report<'_>) -> Vec<String> {
             advised.dist_over_entropy / advised.baseline
         ));
     }
+    if let Some(strata) = &report.strata {
+        let [low, high] = strata.interval;
+        all.push(format!(
+            "hint: --late decides by outcome: {:.2} ({low:.2} to {high:.2}) of an equal share by weights, on halves not \
+             fitted on.\n",
+            strata.ratio
+        ));
+    }
     if let Some(keys) = report.keys.as_ref().filter(|keys| keys.keys.len() > 2) {
         let keys: Vec<&str> =
             keys.keys.iter().filter(|row| row.known_at_start).map(|row| &*row.key).collect();
