@@ -4,11 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use astracer_model::Status;
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::root_attributes::RootAttributes;
 use astracer_recording::shape::{ShapeId, Shapes};
-use astracer_samplers::{KeyRule, KeyRuleError, Template};
+use astracer_samplers::strata::Stratum;
+use astracer_samplers::{KeyRule, KeyRuleError, Nanos, Template};
 
 /// The rule that gives a recording's traces their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,10 @@ pub enum Grouping {
     /// By the whole call tree. It is not known when a trace starts, so no head sampler can use it.
     /// It shows what a perfect key could gain if one root name covers many kinds of traces.
     Tree,
+    /// By such a key, the octave of the root's duration, and whether a span failed: a good key of a
+    /// sampler that decides when a trace has ended, such as those of collectors. As text:
+    /// `outcome:` and the key.
+    Outcome(KeyRule),
 }
 
 /// The root's name, which is the paper's choice.
@@ -81,7 +87,7 @@ impl Grouping {
     /// The attributes that a recording must keep for this grouping.
     pub fn attributes(&self) -> Vec<String> {
         match self {
-            Self::Key(rule) => rule.attributes().map(str::to_owned).collect(),
+            Self::Key(rule) | Self::Outcome(rule) => rule.attributes().map(str::to_owned).collect(),
             Self::Tree => Vec::new(),
         }
     }
@@ -91,6 +97,7 @@ impl Grouping {
     pub fn with_template(self, template: Template) -> Self {
         match self {
             Self::Key(rule) => Self::Key(rule.with_template(template)),
+            Self::Outcome(rule) => Self::Outcome(rule.with_template(template)),
             Self::Tree => Self::Tree,
         }
     }
@@ -102,8 +109,8 @@ pub(crate) struct Keys<'r> {
     recording: &'r Recording,
     grouping: &'r Grouping,
     interner: Interner,
-    /// Keys by name and set of values, or by tree.
-    known: HashMap<(u32, Option<Symbol>), Symbol>,
+    /// Keys by name, set of values and outcome, or by tree.
+    known: HashMap<(u32, Option<Symbol>, Option<Stratum>), Symbol>,
     memory: String,
 }
 
@@ -121,18 +128,28 @@ impl<'r> Keys<'r> {
     /// The key of a trace whose call tree is `shape`.
     pub(crate) fn of(&mut self, trace: TraceView<'r>, shapes: &Shapes, shape: ShapeId) -> Symbol {
         let root = trace.root();
+        let outcome = match self.grouping {
+            Grouping::Outcome(_) => Some(outcome(trace)),
+            _ => None,
+        };
         let group = match self.grouping {
-            Grouping::Key(rule) if rule.is_name_only() => (root.name_symbol().0, None),
-            Grouping::Key(_) => (root.name_symbol().0, root.label_symbol()),
-            Grouping::Tree => (shape.0, None),
+            Grouping::Key(rule) | Grouping::Outcome(rule) => {
+                let labels = root.label_symbol().filter(|_| !rule.is_name_only());
+                (root.name_symbol().0, labels, outcome)
+            }
+            Grouping::Tree => (shape.0, None, None),
         };
         if let Some(&key) = self.known.get(&group) {
             return key;
         }
         let key = match self.grouping {
-            Grouping::Key(rule) => {
+            Grouping::Key(rule) | Grouping::Outcome(rule) => {
                 let values = RootAttributes::new(self.recording, trace);
-                self.interner.intern(rule.key(root.name(), &values, &mut self.memory))
+                let key = rule.key(root.name(), &values, &mut self.memory);
+                match outcome {
+                    Some(outcome) => self.interner.intern(&format!("{key} {outcome}")),
+                    None => self.interner.intern(key),
+                }
             }
             // The number distinguishes trees of one root; the name is for people.
             Grouping::Tree => {
@@ -148,6 +165,12 @@ impl<'r> Keys<'r> {
     pub(crate) fn finish(self) -> Interner {
         self.interner
     }
+}
+
+/// The stratum of a whole trace.
+fn outcome(trace: TraceView<'_>) -> Stratum {
+    let has_failed = trace.spans().any(|span| span.status() == Status::Error);
+    Stratum::new(Nanos::new(trace.root().duration_ns()), has_failed)
 }
 
 /// The labels that at least one root of the recording has.
@@ -193,6 +216,7 @@ impl fmt::Display for Grouping {
         match self {
             Self::Key(rule) => rule.fmt(f),
             Self::Tree => f.write_str("tree"),
+            Self::Outcome(rule) => write!(f, "outcome:{rule}"),
         }
     }
 }
@@ -203,7 +227,7 @@ pub struct InvalidGrouping(KeyRuleError);
 
 impl fmt::Display for InvalidGrouping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; or tree", self.0)
+        write!(f, "{}; or tree; or outcome: and a key", self.0)
     }
 }
 
@@ -215,7 +239,10 @@ impl FromStr for Grouping {
     fn from_str(text: &str) -> Result<Self, InvalidGrouping> {
         match text {
             "tree" => Ok(Self::Tree),
-            _ => text.parse().map(Self::Key).map_err(InvalidGrouping),
+            _ => match text.strip_prefix("outcome:") {
+                Some(key) => key.parse().map(Self::Outcome).map_err(InvalidGrouping),
+                None => text.parse().map(Self::Key).map_err(InvalidGrouping),
+            },
         }
     }
 }
@@ -235,10 +262,16 @@ mod tests {
 
     #[test]
     fn groupings_survive_printing_and_others_are_refused() {
-        for text in ["name", "tree", "name+http.route", "name+http.request.method+http.route"] {
+        for text in [
+            "name",
+            "tree",
+            "name+http.route",
+            "name+http.request.method+http.route",
+            "outcome:name+http.route",
+        ] {
             assert_eq!(text.parse::<Grouping>().map(|grouping| grouping.to_string()).as_deref(), Ok(text));
         }
-        for text in ["", "names", "name+", "name+a+", "tree+a"] {
+        for text in ["", "names", "name+", "name+a+", "tree+a", "outcome", "outcome:", "outcome:tree"] {
             let error = text.parse::<Grouping>().expect_err(text).to_string();
             assert!(error.contains("name+ATTRIBUTE"), "{error}");
         }
@@ -291,6 +324,32 @@ mod tests {
         assert_eq!(folded[1..], ["handle;http.request.method=GET", "handle"]);
         assert_eq!((&folded[0], &raw[0]), (&route("*"), &route("12345")));
     }
+    /// Octave 3 is 8 to 16 ms; a child that fails makes the trace another.
+    #[test]
+    fn outcomes_divide_keys() {
+        let mut intake = Intake::new(Keep::default());
+        let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+        for (trace, ms, status) in [(1, 9, Status::Unset), (2, 15, Status::Unset), (3, 15, Status::Error)] {
+            for (id, parent) in [(1, None), (2, Some(SpanId(1)))] {
+                let span = Span {
+                    trace_id: TraceId(trace),
+                    span_id: SpanId(id),
+                    parents: parent.into_iter().collect(),
+                    name: "handle".into(),
+                    start: Some(UnixNanos(trace as u64)),
+                    end: Some(UnixNanos(trace as u64 + ms * 1_000_000)),
+                    status: if parent.is_some() { status } else { Status::Unset },
+                    ..Span::default()
+                };
+                intake.span(span, Record { bytes: b"x", place: &place });
+            }
+        }
+        let grouping: Grouping = "outcome:name".parse().expect("a grouping");
+        let workload = Workload::new(&intake.finish(), &grouping);
+        let keys: Vec<&str> = workload.arrivals().iter().map(|arrival| workload.key(arrival)).collect();
+        assert_eq!(keys, ["handle 3", "handle 3", "handle 3e"]);
+    }
+
     /// Ten roots: 9 carry `tenant` with 3 values, all carry `id` with 10 values, which is as many
     /// as there are roots here but few enough, and 4 carry `flag`.
     #[test]

@@ -100,7 +100,7 @@ impl KeyRow {
         Self {
             key: rule.to_string(),
             keys: seen.into_iter().filter(|&seen| seen).count() as u64,
-            known_at_start: *rule != Grouping::Tree,
+            known_at_start: matches!(rule, Grouping::Key(_)),
             feasible: *is_feasible,
             value: *value,
             dist_over_entropy: replayed.dist_over_entropy.mean,

@@ -109,8 +109,9 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "compared")]
     pub(crate) size: Option<f64>,
 
-    /// Key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
-    /// tree) [default: that of the parameters file, else name].
+    /// Key that samplers count by: name (of the root), name+ATTRIBUTE, outcome:KEY (with the octave
+    /// of the root's duration and whether a span failed, as tail samplers can), or tree (the whole
+    /// call tree) [default: that of the parameters file, else name].
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(crate) key: Option<Grouping>,
 

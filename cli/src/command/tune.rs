@@ -488,10 +488,17 @@ impl Files {
 /// Refuses options that contradict each other, and keys that a service cannot use.
 fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     args.tail.tail().as_ref().map_or(Ok(()), tail::check)?;
-    if args.key == Grouping::Tree {
-        let reason =
-            "a service does not know the whole call tree when a trace starts, so it cannot count by it";
-        return Err(Failure::Usage(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
+    let unknown = match args.key {
+        Grouping::Tree => Some("the whole call tree"),
+        Grouping::Outcome(_) => Some("the outcome"),
+        _ => None,
+    };
+    if let Some(unknown) = unknown {
+        return Err(Failure::Usage(format!(
+            "--key {}: a service does not know {unknown} when a trace starts, so it cannot count by it; use name or \
+             name+ATTRIBUTE",
+            output::escaped(&args.key.to_string())
+        )));
     }
     if !args.window.is_empty() && args.sampler == Tunable::Bucket {
         return Err(Failure::Usage(format!(

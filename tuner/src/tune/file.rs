@@ -102,9 +102,9 @@ impl fmt::Display for NoParameters {
             Reason::Infeasible => {
                 f.write_str("no parameters within the limits were found, so there is no file to write")
             }
-            Reason::CallTree => {
-                f.write_str("no service can use the key `tree`: a call tree is not known when a trace begins")
-            }
+            Reason::CallTree => f.write_str(
+                "no service can use the key: call trees and outcomes are not known when a trace begins",
+            ),
             Reason::Config(error) => error.fmt(f),
         }
     }

@@ -185,7 +185,7 @@ impl Workload {
         for (arrival, trace) in workload.arrivals.iter_mut().zip(traces) {
             let shape = match grouping {
                 Grouping::Tree => shapes.of_trace(trace, &mut scratch, &mut pulse)?,
-                Grouping::Key(_) => ShapeId(0),
+                Grouping::Key(_) | Grouping::Outcome(_) => ShapeId(0),
             };
             arrival.key = keys.of(trace, &shapes, shape).0;
             if pulse.stopped() {
