@@ -354,7 +354,11 @@ fn strata(text: &str, table: StrataTable) -> Result<(Strata, Range<usize>)> {
         let value = match record.get_ref() {
             RecordValue::Times(times) => Record::Times(*times),
             RecordValue::Named(name) if name == "all" => Record::All,
-            RecordValue::Named(_) => Record::Times(f64::NAN),
+            RecordValue::Named(_) => {
+                let message = "give the number of traces to record for each that the sampler would keep, such as 5.0, \
+                               or \"all\"";
+                return Err(ParametersError::at(text, Some(record.span()), message));
+            }
         };
         strata = strata.with_record(value).map_err(at(record.span()))?;
     }
@@ -377,7 +381,13 @@ fn strata(text: &str, table: StrataTable) -> Result<(Strata, Range<usize>)> {
     for (key, of_key) in table.p {
         for (stratum, p) in of_key {
             let stratum: Stratum = from_text(text, &stratum)?;
-            strata = strata.with_probability(key.get_ref(), stratum, probability(text, &p)?);
+            let value = probability(text, &p)?;
+            if value == Probability::ZERO {
+                let message = "a stratum's probability must be above 0, or sums would lack its traces; leave the line \
+                               out, or give a small one";
+                return Err(ParametersError::at(text, Some(p.span()), message));
+            }
+            strata = strata.with_probability(key.get_ref(), stratum, value);
         }
     }
     Ok((strata, place))

@@ -422,6 +422,7 @@ fn strata_that_cannot_be_are_refused_with_their_line() {
     refused(&file("size = 0.1\nsise = 0"), Some(6), "sise");
     refused(&file("size = 0.1\n[strata.p.a]\n\"41\" = 0.5"), Some(7), "from -1 to 40");
     refused(&file("size = 0.1\n[strata.p.a]\n\"4\" = 1.5"), Some(7), "from 0 to 1");
+    refused(&file("size = 0.1\n[strata.p.a]\n\"4\" = 0.0"), Some(7), "above 0");
     refused(&file("size = 0.1\n[budget]\nbytes = 1.0\ninterval = \"60s\""), Some(8), "1h");
     let bucket = "version = 6\n[bucket]\ncapacity = 1\nrate = 1\n[strata]\nsize = 0.1\n";
     refused(bucket, Some(6), "record = \"all\"");

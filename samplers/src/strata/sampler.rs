@@ -1,5 +1,7 @@
 //! Decides about recorded traces whose root has ended.
 
+use std::num::NonZeroU32;
+
 use super::table::{Decaying, Moment, Record, Table};
 use super::{Strata, Stratum};
 use crate::cap::Cap;
@@ -27,9 +29,6 @@ const SOLVE_INTERVAL: Nanos = Nanos::from_millis(100);
 const CORRECTION_MAX: f64 = 2.0;
 /// Traces are counted in 2^-8, since one stands for 1 / r.
 const PART_BITS: u32 = 8;
-/// A cap divides probabilities of 1 later than others, by this factor: from an eighth of the bucket
-/// on, in four halvings.
-const WHOLE: f64 = 4_096.0;
 
 /// A recorded trace whose root has ended.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +140,8 @@ pub struct StrataSampler {
     floor: f64,
     per_half_life: f32,
     cap: Cap,
+    /// Half of the cap.
+    half: Cap,
     /// The number of these parameters among all of the state.
     number: u32,
     state: Arc<State>,
@@ -172,6 +173,8 @@ struct State {
     solved: AtomicU64,
     solved_at: AtomicU64,
     meters: Meters,
+    /// Of the half of the cap for strata of probability 1.
+    whole: Meters,
     tallies: Tallies,
 }
 
@@ -194,6 +197,7 @@ impl State {
             solved: AtomicU64::new(0),
             solved_at: AtomicU64::new(0),
             meters: Meters::default(),
+            whole: Meters::default(),
             tallies: Tallies::default(),
         }
     }
@@ -229,7 +233,9 @@ impl StrataSampler {
             state.lambda.set(lambda);
         }
         let per_half_life = 1.0 / strata.half_life as f32;
-        StrataSampler { named, floor: strata.floor().get(), per_half_life, cap, number, state, strata }
+        let half = cap.with_replicas(NonZeroU32::MIN.saturating_add(1)).own_share();
+        let floor = strata.floor().get();
+        StrataSampler { named, floor, per_half_life, cap, half, number, state, strata }
     }
 
     /// The settings.
@@ -251,7 +257,9 @@ impl StrataSampler {
         let key = hash(trace.key);
         let bytes = (trace.bytes as f64 * weight) as f32;
         self.state.bytes.add(bytes, now);
+        let most = trace.recorded.probability().get();
         let count = |record: &Record| {
+            record.set_most(most as f32);
             record.bytes.add(bytes, now);
             record.count.add(weight as f32, now)
         };
@@ -265,21 +273,21 @@ impl StrataSampler {
             let fitted = self.fitted(record, trace);
             // The count of a stratum with a probability only says that it is in use.
             let count = if fitted.is_some() { record.count.add(1.0, now) } else { count(record) };
-            (record, place, self.probability(fitted, (count, bytes), (traces, now)))
+            (record, place, self.probability(fitted, (count, bytes, most), (traces, now)))
         } else {
             let number = trace.stratum.number();
             let record = &self.state.others[number];
             let fitted = self.strata.probability(trace.key, trace.stratum);
             let fitted = fitted.map(Probability::get);
-            let p = self.probability(fitted, (count(record), bytes), (traces, now));
+            let p = self.probability(fitted, (count(record), bytes, most), (traces, now));
             (record, number as u64 + 1, p)
         };
-        let q = (p / trace.recorded.probability().get()).min(1.0);
+        let q = (p / most).min(1.0);
         let start = mix(self.state.secret ^ place);
         let randomness = stratified::value(start, record.next(), trace.random);
         let threshold = self.capped(q, trace);
         let keeps = threshold.is_some_and(|threshold| threshold.keeps(randomness));
-        self.settle(Draw { threshold, keeps, recorded: trace.recorded }, trace)
+        self.settle(Draw { threshold, keeps, recorded: trace.recorded }, q >= 1.0, trace)
     }
 
     /// Whether the key has had few traces, or none at all, as far as is known.
@@ -300,7 +308,7 @@ impl StrataSampler {
     fn probability(
         &self,
         fitted: Option<f64>,
-        (count, bytes): (f32, f32),
+        (count, bytes, most): (f32, f32, f64),
         (traces, now): (u64, Moment),
     ) -> f64 {
         let factor = self.state.factor.get();
@@ -313,31 +321,38 @@ impl StrataSampler {
             None => self.strata.size.get(),
         };
         self.state.unfitted.add(bytes, now);
-        self.state.expected.add(bytes * p as f32, now);
+        self.state.expected.add(bytes * p.min(most) as f32, now);
         p
     }
 
     /// The threshold with which the cap allows a trace of this probability; `None` if it is used
-    /// up. A cap that runs low divides probabilities below 1, and those of 1 only when it is nearly
-    /// used up.
+    /// up. A cap that runs low divides probabilities below 1. Strata of probability 1 have half of the
+    /// cap: within it they stay whole, whatever the others take, and beyond it they do not take what
+    /// is left for the others.
     fn capped(&self, q: f64, trace: &RecordedTrace<'_>) -> Option<Threshold> {
         let of_all = |q| Probability::new(q).map(Threshold::from_probability);
         if self.cap.is_none() {
             return of_all(q);
         }
-        let meters = &self.state.meters;
-        let raised = meters::threshold(&self.cap, meters, meters, trace.bytes, trace.now)?;
-        let allowed = (Threshold::RANGE - raised) as f64 / Threshold::RANGE as f64;
-        let q = if q < 1.0 { q * allowed } else { (allowed * WHOLE).min(1.0) };
-        of_all(q)
+        let raised_by =
+            |cap: &Cap, meters: &Meters| meters::threshold(cap, meters, meters, trace.bytes, trace.now);
+        let mut raised = raised_by(&self.cap, &self.state.meters)?;
+        if q >= 1.0 {
+            raised = raised_by(&self.half, &self.state.whole)?;
+        }
+        of_all(q * (Threshold::RANGE - raised) as f64 / Threshold::RANGE as f64)
     }
 
-    fn settle(&self, draw: Draw, trace: &RecordedTrace<'_>) -> Draw {
+    fn settle(&self, draw: Draw, is_whole: bool, trace: &RecordedTrace<'_>) -> Draw {
         let add = |tally: &AtomicU64, number| tally.fetch_add(number, Ordering::Relaxed);
         add(&self.state.tallies.decided, 1);
-        let meters = (&self.state.meters, &self.state.meters);
+        let admits_by = |cap: &Cap, meters: &Meters| {
+            meters::admit(cap, (meters, meters), trace.bytes, Randomness::MAX, trace.now)
+        };
         let admits = || {
-            self.cap.is_none() || meters::admit(&self.cap, meters, trace.bytes, Randomness::MAX, trace.now)
+            self.cap.is_none()
+                || (!is_whole || admits_by(&self.half, &self.state.whole))
+                    && admits_by(&self.cap, &self.state.meters)
         };
         if draw.threshold.is_none() || draw.keeps && !admits() {
             add(&self.state.tallies.refused, 1);
@@ -394,10 +409,14 @@ impl StrataSampler {
         }
         // Traces without a record of their own are mostly of strata that are in no file.
         let unfitted = self.state.records.records().filter(|record| record.fitted(self.number) == Some(None));
-        let unfitted: Vec<(f64, f64)> = unfitted
+        let unfitted: Vec<Unfitted> = unfitted
             .chain(&self.state.others)
-            .map(|record| (record.count.get(moment).into(), record.bytes.get(moment).into()))
-            .filter(|&(count, _)| count > 0.0)
+            .map(|record| Unfitted {
+                count: record.count.get(moment).into(),
+                bytes: record.bytes.get(moment).into(),
+                most: record.most().into(),
+            })
+            .filter(|record| record.count > 0.0)
             .collect();
         let Some(lambda) = lambda(&unfitted, share, self.floor * self.state.factor.get()) else { return };
         // A stratum's count has decayed since its last trace, so the sum above is not quite what is
@@ -431,13 +450,22 @@ impl StrataSampler {
     }
 }
 
+/// Counts of a stratum without a probability in the parameters.
+#[derive(Clone, Copy, Debug)]
+struct Unfitted {
+    count: f64,
+    bytes: f64,
+    /// The probability of being recorded.
+    most: f64,
+}
+
 /// The lambda with which strata of these counts and bytes keep the share of their bytes; `None`
 /// without strata.
-fn lambda(strata: &[(f64, f64)], share: f64, floor: f64) -> Option<f64> {
-    let all: f64 = strata.iter().map(|(_, bytes)| bytes).sum();
-    let most = strata.iter().map(|(count, _)| *count).reduce(f64::max)?;
+fn lambda(strata: &[Unfitted], share: f64, floor: f64) -> Option<f64> {
+    let all: f64 = strata.iter().map(|of| of.bytes).sum();
+    let most = strata.iter().map(|of| of.count).reduce(f64::max)?;
     let kept = |lambda: f64| -> f64 {
-        strata.iter().map(|(count, bytes)| bytes * (lambda / count).max(floor).min(1.0)).sum()
+        strata.iter().map(|of| of.bytes * (lambda / of.count).max(floor).min(of.most)).sum()
     };
     // Halvings of the logarithm, to within a millionth of a millionth.
     let (mut low, mut high) = ((1e-6f64).ln(), most.max(1.0).ln());

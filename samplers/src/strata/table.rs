@@ -73,6 +73,8 @@ pub(super) struct Record {
     fitted: AtomicU64,
     /// The traces so far, each with a number.
     given: AtomicU64,
+    /// The probability with which the last trace was recorded, as a float.
+    most: AtomicU64,
     pub(super) count: Decaying,
     pub(super) bytes: Decaying,
 }
@@ -91,6 +93,14 @@ impl Record {
         self.fitted.store(u64::from(parameters) << 32 | bits, Ordering::Relaxed);
     }
 
+    pub(super) fn set_most(&self, most: f32) {
+        self.most.store(most.to_bits().into(), Ordering::Relaxed);
+    }
+
+    pub(super) fn most(&self) -> f32 {
+        f32::from_bits(self.most.load(Ordering::Relaxed) as u32)
+    }
+
     /// The number of this trace in the stratum, from 0 on. No two threads get the same.
     pub(super) fn next(&self) -> u64 {
         self.given.fetch_add(1, Ordering::Relaxed)
@@ -105,7 +115,7 @@ impl Record {
         if self.owner.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
         }
-        for word in [&self.fitted, &self.given, &self.count.0, &self.bytes.0] {
+        for word in [&self.fitted, &self.given, &self.most, &self.count.0, &self.bytes.0] {
             word.store(0, Ordering::Relaxed);
         }
         true
