@@ -1,13 +1,16 @@
 //! Compares a recording with the one that a parameters file comes from.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use astracer_samplers::Config;
 use astracer_samplers::parameters::Parameters;
+use astracer_samplers::strata::Strata;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
 use crate::draw::Draw;
+use crate::late::Late;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -37,16 +40,24 @@ impl Fit {
     /// Replays the file's sampler. The workload must have the file's keys. `None` if asked to stop,
     /// or without traces.
     pub fn new(workload: &Workload, parameters: &Parameters, stop: Stop<'_>) -> Option<Self> {
-        let keys: HashSet<&str> = match &parameters.config {
+        let mut keys: HashSet<&str> = match &parameters.config {
             Config::Bump(bump) => bump.overrides().map(|(key, _)| key).collect(),
             Config::TokenBucket(bucket) => bucket.overrides().map(|(key, _)| key).collect(),
             _ => HashSet::new(),
         };
+        let strata = parameters.strata.iter().flat_map(Strata::probabilities);
+        keys.extend(strata.map(|(key, _)| key));
         let calls = workload.keys().names().zip(workload.traces_by_key());
         let seen: Vec<u32> =
             calls.filter(|(key, calls)| *calls > 0 && keys.contains(key)).map(|(_, calls)| calls).collect();
         let traces = workload.arrivals().len() as f64;
-        let candidate = Candidate::capped(parameters.config.clone(), parameters.cap);
+        let candidate = match &parameters.strata {
+            Some(strata) => {
+                let late = Late { head: parameters.config.clone(), strata: strata.clone() };
+                Candidate::Late(Arc::new(late), parameters.cap)
+            }
+            None => Candidate::capped(parameters.config.clone(), parameters.cap),
+        };
         let kept = Draw::unseen(DRAWS, 1, parameters.random).into_iter().map(|draw| {
             let mut kept = 0u64;
             candidate.replay(workload, &draw, stop, |_, _| kept += 1).then_some(kept as f64 / traces)
@@ -55,7 +66,8 @@ impl Fit {
         (traces > 0.0).then(|| Self {
             keys: keys.len() as u64,
             keys_seen: seen.len() as u64,
-            named: seen.into_iter().map(f64::from).sum::<f64>() / traces,
+            // A sum of nothing is -0.
+            named: (seen.into_iter().map(f64::from).sum::<f64>() / traces).abs(),
             kept: MeanSd::of(kept.into_iter()).mean,
             recorded_kept: parameters.recorded_kept.map(|kept| kept.get()),
         })
@@ -106,5 +118,13 @@ mod tests {
         assert!(of("busy", "quiet", 0.06).problem().expect("one").contains("off by more than 1.5"));
         assert!(of("busy", "quiet", 0.07).problem().is_none());
         assert_eq!(fit("version = 1\n[ratio]\nprobability = 0.5\n").size(), None);
+        // Strata keep less than their head records, and name keys of their own.
+        let strata = fit(
+            "version = 6\n[ratio]\nprobability = 0.5\n[strata]\nsize = 0.1\nrecord = \"all\"\n[strata.p.busy]\n\"-1\" = 0.1\n",
+        );
+        assert_eq!((strata.keys, strata.keys_seen), (1, 1));
+        assert!(strata.kept < 0.2, "{strata:?}");
+        let none = fit("version = 1\n[bump]\nlambda = 0.0\nmin = 0.1\ncount = \"none\"\n");
+        assert!(none.named.is_sign_positive());
     }
 }

@@ -49,6 +49,7 @@ const PAGES: &[(&str, &[&str])] = &[
     ("decisions.md", &["samplers/src"]),
     ("export.md", EXPORT),
     ("late.md", SPANS),
+    ("strata.md", SAMPLING),
     ("order.md", &["order/src", "causality/src"]),
     ("queries.md", &["queries/src", "ask/src", "causality/src"]),
     ("requests.md", &["sdk/src", "spans/src", "tower/src"]),

@@ -338,7 +338,7 @@ fn next_of_page(lanes: Option<&Lanes>, profile: &Profile) -> Vec<Next> {
     let trace = lanes.map(|lanes| {
         Next::new(
             "See one trace",
-            shell::again(&["--html", "--trace"], &format!("--trace {}", lanes.trace_id)),
+            shell::again(&["--html", "--trace", "--compare"], &format!("--trace {}", lanes.trace_id)),
         )
     });
     faster.into_iter().chain(trace).collect()

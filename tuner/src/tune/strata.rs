@@ -2,7 +2,7 @@
 
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::strata::Record;
-use astracer_samplers::{Cap, ConfigError, RandomSource};
+use astracer_samplers::{Cap, ConfigError, Probability, RandomSource};
 use serde::Serialize;
 
 use super::bounding::{self, Bounds};
@@ -68,6 +68,8 @@ pub struct StrataTuning {
     pub recorded: f64,
     /// The recorded spans per second.
     pub recorded_per_second: f64,
+    /// The share of the traces that is kept.
+    pub kept: f64,
     /// The strata on draws of their own.
     pub replayed: Replayed,
     /// The head sampler of the same size alone.
@@ -179,6 +181,7 @@ pub fn tune_strata(
     Some(Ok(StrataTuning {
         by_kind,
         recorded: fit.recorded,
+        kept: replayed.traces.mean / workload.arrivals().len() as f64,
         recorded_per_second: fit.recorded * spans / seconds(workload),
         replayed,
         head,
@@ -309,6 +312,7 @@ impl StrataTuning {
             random: self.random,
             cap: self.cap,
             strata: Some(self.late.strata.clone()),
+            recorded_kept: Probability::new(self.kept),
             comments: vec![comment],
             ..Parameters::new(self.late.head.clone())
         })

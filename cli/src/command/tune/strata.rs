@@ -108,12 +108,16 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
     };
     let bar = Bar::steps("fitting", 0);
     let found = tune_strata(&workload, &options, stop, &|progress| show(&bar, "", progress));
-    let tuning = match found {
-        None if stop.is_asked() => return Err(Failure::Interrupted),
-        None => return Err(Failure::Job("no strata: the recording has no traces with bytes".to_owned())),
-        Some(Err(error)) => return Err(Failure::Usage(format!("--size-max: {error}"))),
-        Some(Ok(tuning)) => tuning,
-    };
+    let tuning =
+        match found {
+            None if stop.is_asked() => return Err(Failure::Interrupted),
+            None => return Err(Failure::Job(
+                "no strata: the recording has no traces with bytes, or --size-max is too small to keep any"
+                    .to_owned(),
+            )),
+            Some(Err(error)) => return Err(Failure::Usage(format!("--size-max: {error}"))),
+            Some(Ok(tuning)) => tuning,
+        };
     let late = out.write(&text(args, &input, &tuning)?).err();
     let (validated, failed) = validate(args, &tuning, stop);
     let late = late.or(failed);
@@ -293,9 +297,10 @@ fn sentences(report: &Report<'_>) -> Vec<String> {
             let own = later(own);
             all.push(format!("On each half, fitted on the other: {own} of an equal share{other}.\n"));
         }
-        (None, _) => {
-            all.push("Too few traces to try the strata on time that they were not fitted on.\n".to_owned())
-        }
+        (None, _) => all.push(
+            "Not tried on time that the strata were not fitted on: too few traces, too few of them kept, or all.\n"
+                .to_owned(),
+        ),
     }
     for there in &report.validated {
         let name = output::escaped(&there.name).into_owned();
