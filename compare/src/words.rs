@@ -104,7 +104,7 @@ pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
     };
     let by_chance = match (comparison.has_chances, n) {
         (true, 0) if comparison.unsure > 0 => unsure,
-        (true, 0) => "within chance: permuted labels differ as much".to_owned(),
+        (true, 0) => "no single variable differs beyond chance: permuted labels differ as much".to_owned(),
         (true, n) => format!(
             "{} significantly (permutation test, 1% level)",
             plural(n, "variable differs", "variables differ")

@@ -21,6 +21,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("example who_wins", SAMPLING),
     ("example figures", SAMPLING),
     ("evaluate --scoreboard", SAMPLING),
+    ("tune --late", SAMPLING),
     ("adaptive", SAMPLING),
     ("bench decision", &["samplers/src"]),
     ("bench layer", SPANS),

@@ -163,7 +163,7 @@ fn too_few_traces_are_not_within_chance() {
     let shown = success(&run(&["compare", day.path(), "--bad-above", "1s"]));
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains("nothing was tested: times and counts need 5 values of each class"), "{shown}");
-    assert!(!shown.contains("within chance"), "{shown}");
+    assert!(!shown.contains("beyond chance"), "{shown}");
     // Presence is tested with four.
     let of = |at: usize| Trace { calls: if at < 4 { &["SELECT", "lock"] } else { &["SELECT"] }, ..of(at) };
     let day = recording("compare-four", 0, &traces(60, of));
