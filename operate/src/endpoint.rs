@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use astracer_sdk::{Handle, Override};
 use opentelemetry::{Context, TraceId};
 
-use self::http::{Answer, Request};
+use self::http::{Answer, Incoming, Request};
 pub use self::part::Part;
 
 /// The age at which counts are computed again.
@@ -40,6 +40,11 @@ pub struct Endpoint {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// The connections that may be under way at once.
+const INCOMING_MAX: usize = 64;
+/// The time between two looks at connections that are under way.
+const PAUSE: Duration = Duration::from_millis(2);
 
 impl Endpoint {
     /// The address that the endpoint listens on.
@@ -93,16 +98,24 @@ struct Server {
 impl Server {
     fn run(mut self, listener: &TcpListener) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
+        let mut incoming: Vec<Incoming> = Vec::new();
         while !self.is_over.load(Ordering::Acquire) {
+            // Waits for a connection unless another one is under way.
+            let _ = listener.set_nonblocking(!incoming.is_empty());
             match listener.accept() {
                 Ok((stream, _)) => {
-                    // A client that disconnects is not an error.
-                    let _ = http::serve(stream, |request| self.answer(request));
+                    if incoming.len() == INCOMING_MAX {
+                        // The oldest has had the most time.
+                        incoming.remove(0);
+                    }
+                    incoming.extend(Incoming::new(stream));
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
                 // For example out of file descriptors. Pause, so that a failing `accept` does not
                 // spin.
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
+            incoming.retain_mut(|one| one.advance(|request| self.answer(request)));
         }
     }
 

@@ -17,8 +17,15 @@ use crate::counts::Refusal;
 #[derive(Clone, Debug)]
 struct Stranger(String);
 
+/// An extension of a request that names more than one host in headers.
+#[derive(Clone, Debug)]
+struct Ambiguous;
+
 /// Marks a request that names a host other than this machine's loopback and the `allowed` ones.
 pub(crate) fn mark<B>(request: &mut Request<B>, allowed: &[String]) {
+    if request.headers().get_all(HOST).iter().count() > 1 {
+        request.extensions_mut().insert(Ambiguous);
+    }
     if let Some(host) = stranger(request.uri(), request.headers(), allowed) {
         request.extensions_mut().insert(Stranger(host));
     }
@@ -26,6 +33,10 @@ pub(crate) fn mark<B>(request: &mut Request<B>, allowed: &[String]) {
 
 /// Refuses a marked request.
 pub(crate) fn check(extensions: &hyper::http::Extensions) -> Result<(), Refused> {
+    if extensions.get::<Ambiguous>().is_some() {
+        // RFC 9112, section 3.2: this and a proxy could each believe another one.
+        return Err(Refused::new(Refusal::Bad, "more than one Host header"));
+    }
     let Some(Stranger(host)) = extensions.get() else { return Ok(()) };
     let message = format!(
         "this receiver listens on loopback and does not know the host {host:?}; if the request is wanted, start the \

@@ -1,5 +1,5 @@
 //! The part of HTTP/1.1 that the endpoint needs: one request and one response per connection, both
-//! bounded.
+//! bounded. Connections whose request has not arrived do not delay others.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -33,6 +33,11 @@ impl<'a> Request<'a> {
             Some((name, value.trim()))
         };
         let headers = lines.filter(|line| !line.is_empty()).map(header).collect::<Option<Vec<_>>>()?;
+        // With two, this and a proxy could each believe another one (RFC 9112, section 3.2).
+        let hosts = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host")).count();
+        if hosts > 1 {
+            return None;
+        }
         Some(Request { method, path, query, headers })
     }
 
@@ -107,43 +112,70 @@ impl Answer {
     }
 }
 
-pub(super) fn serve(mut stream: TcpStream, answer: impl FnOnce(&Request<'_>) -> Answer) -> io::Result<()> {
-    let deadline = Instant::now() + TIME_MAX;
-    let answer = match read_head(&mut stream, deadline) {
-        Ok(head) => match Request::parse(&head) {
-            Some(request) => answer(&request),
-            None => Answer::error("400 Bad Request", "not an HTTP/1.1 request"),
-        },
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Answer::error("431 Request Header Fields Too Large", "the request head is too long or not UTF-8")
+/// A connection whose request has not arrived completely.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    stream: TcpStream,
+    head: Vec<u8>,
+    deadline: Instant,
+}
+
+impl Incoming {
+    /// Takes over a connection. Reading from it does not wait.
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Incoming { stream, head: Vec::new(), deadline: Instant::now() + TIME_MAX })
+    }
+
+    /// Reads what has arrived, and answers a complete request. Returns whether it still waits.
+    pub(super) fn advance(&mut self, answer: impl FnOnce(&Request<'_>) -> Answer) -> bool {
+        let answer = match self.read() {
+            Ok(None) => return true,
+            Ok(Some(head)) => match Request::parse(&head) {
+                Some(request) => answer(&request),
+                None => Answer::error("400 Bad Request", "not an HTTP/1.1 request with one host"),
+            },
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Answer::error(
+                "431 Request Header Fields Too Large",
+                "the request head is too long or not UTF-8",
+            ),
+            Err(_) => Answer::error("408 Request Timeout", "timed out reading the request"),
+        };
+        // A client that disconnects is not an error.
+        let deadline = Instant::now() + TIME_MAX;
+        let _ = self.stream.set_nonblocking(false);
+        let _ = write(&mut self.stream, (answer.head() + &answer.body).as_bytes(), deadline);
+        false
+    }
+
+    /// Reads up to the empty line; returns the head without it, or `None` if it is not there yet.
+    fn read(&mut self) -> io::Result<Option<String>> {
+        let mut part = [0; 1024];
+        loop {
+            if let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") {
+                self.head.truncate(end);
+                let head = String::from_utf8(std::mem::take(&mut self.head));
+                return head.map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
+            }
+            if self.head.len() > HEAD_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.head.extend_from_slice(&part[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return left(self.deadline).map(|_| None);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Err(_) => Answer::error("408 Request Timeout", "timed out reading the request"),
-    };
-    write(&mut stream, (answer.head() + &answer.body).as_bytes(), deadline)
+    }
 }
 
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// Reads up to the empty line; returns the head without it.
-fn read_head(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
-    let (mut head, mut part) = (Vec::new(), [0; 1024]);
-    loop {
-        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-            head.truncate(end);
-            return String::from_utf8(head).map_err(|_| io::ErrorKind::InvalidData.into());
-        }
-        if head.len() > HEAD_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        stream.set_read_timeout(Some(left(deadline)?))?;
-        match stream.read(&mut part)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            length => head.extend_from_slice(&part[..length]),
-        }
-    }
 }
 
 fn write(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use astracer_operate::{Endpoint, Operate as _};
 use astracer_sdk::{ProvisionalMode, Tail};
@@ -41,6 +42,23 @@ fn root(world: &World, name: &str) -> String {
 
 fn explained() -> World {
     sampling("bucket:capacity=2,rate=1", |builder| builder.with_explanations(100))
+}
+
+/// Connections without a request, and one with half of one, do not delay others.
+#[test]
+fn idle_connections_delay_nobody() {
+    let world = explained();
+    let endpoint = world.handle.serve(any_port(), None).unwrap();
+    let idle: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
+    (&idle[99]).write_all(b"GET /stats HT").unwrap();
+    let begun = Instant::now();
+    assert_eq!(ask(&endpoint, "GET /stats", "").0, 200);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let rest = b"TP/1.1\r\nHost: localhost\r\n\r\n";
+    (&idle[99]).write_all(rest).unwrap();
+    let mut answer = String::new();
+    (&idle[99]).read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[test]
@@ -130,6 +148,7 @@ fn unknown_requests_are_refused() {
         (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         (b"DELETE /stats HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         (b"GET stats HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /stats HTTP/1.1\r\nHost: localhost\r\nhost: evil.example\r\n\r\n", 400),
         (b"\x16\x03\x01\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", 431),
         (b"GET /", 408),
