@@ -7,6 +7,7 @@
 
 pub mod destination;
 pub mod event;
+pub mod files;
 pub mod format;
 pub mod ids;
 pub mod log;

@@ -6,12 +6,12 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use astracer_model::UnixNanos;
+use astracer_model::{UnixNanos, files};
 use astracer_samplers::{Nanos, Restored, Sampler};
 use opentelemetry::{Context, TraceId};
 
@@ -198,14 +198,11 @@ pub(crate) fn warm_start(sampler: &Sampler, path: &Path) -> Nanos {
 const BYTES_MAX: u64 = 256 << 20;
 
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    match files::read(path, BYTES_MAX) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Replaces the file by a rename, so that readers never see a part of it. A crash may leave the

@@ -5,12 +5,12 @@
 //! last good parameters stay in effect, and the fault is reported once. The thread makes no spans.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use astracer_model::files;
 use opentelemetry::Context;
 
 use crate::fault::{Origin, SteerError};
@@ -86,9 +86,7 @@ impl Client {
                 return Ok(None);
             }
             stamp = now;
-            let mut text = String::new();
-            let read = File::open(&path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
-            read.map(|_| Some(text)).map_err(|error| error.to_string())
+            files::read_text(&path, BYTES_MAX).map(Some).map_err(|error| error.to_string())
         };
         let fetch = Box::new(fetch);
         Client { place, every: EVERY_MIN, fetch, confirms: true, text, fault: None, found: None }

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use astracer_model::files;
 use astracer_samplers::{Config, ConfigError, Probability, Ratio};
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
@@ -191,7 +192,7 @@ impl Builder {
         };
         let path = path.trim();
         let _watches = self.read(WATCH, "true", get, boolean).unwrap_or(true);
-        if let Err(error) = std::fs::File::open(path) {
+        if let Err(error) = files::open(Path::new(path)) {
             return self.with_fault(Origin::Variable(variable), format!("cannot open `{path}`: {error}"));
         }
         self.parents = ParentDecision::Respect;
@@ -247,7 +248,7 @@ impl Builder {
     /// Like [`Builder::with_parameters_file`]; also returns the file's text if it was applied.
     #[cfg(feature = "parameters")]
     pub(super) fn with_parameters_of(self, path: &Path) -> (Self, Option<String>) {
-        let text = match std::fs::read_to_string(path) {
+        let text = match files::read_text(path, astracer_samplers::parameters::BYTES_MAX as u64) {
             Ok(text) => text,
             Err(error) => {
                 return (self.with_fault(Origin::File(path.to_owned(), None), error.to_string()), None);
