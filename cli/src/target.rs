@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use astracer_exporters::{Compression, Destination, Otlp, Protocol, Zipkin};
 use astracer_model::Format;
-use astracer_model::text::{escaped, is_shown, without_user_info};
+use astracer_model::text::{escaped, is_shown, without_secrets};
 use clap::builder::{TypedValueParser, ValueParserFactory};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
@@ -52,7 +52,7 @@ impl FromStr for Target {
         let Some((&(_, scheme, tls), rest)) = found else {
             return Err(format!(
                 "invalid server address '{}': use otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT",
-                escaped(&without_user_info(url))
+                escaped(&without_secrets(url))
             ));
         };
         Ok(Self { url: url.to_owned(), scheme, rest: rest.to_owned(), tls })
@@ -61,7 +61,7 @@ impl FromStr for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&without_user_info(&self.url))
+        f.write_str(&without_secrets(&self.url))
     }
 }
 
@@ -100,9 +100,12 @@ impl Target {
     /// The endpoint as an HTTP URL.
     fn endpoint(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        let path =
-            if self.scheme == Scheme::Zipkin && !self.rest.contains('/') { "/api/v2/spans" } else { "" };
-        format!("{scheme}://{}{path}", self.rest)
+        let (server, query) = match self.rest.find('?') {
+            Some(query) => self.rest.split_at(query),
+            None => (&*self.rest, ""),
+        };
+        let path = if self.scheme == Scheme::Zipkin && !server.contains('/') { "/api/v2/spans" } else { "" };
+        format!("{scheme}://{server}{path}{query}")
     }
 
     /// True if a server that listens on this address is this target, as far as name resolution
@@ -249,6 +252,8 @@ mod tests {
         let endpoint = |url: &str| url.parse::<Target>().map(|target| (target.endpoint(), target.format()));
         assert_eq!(endpoint("otlp://h:4317"), Ok(("http://h:4317".to_owned(), Format::OtlpProto)));
         assert_eq!(endpoint("otlp+https://h:1/"), Ok(("https://h:1".to_owned(), Format::OtlpProto)));
+        let token = endpoint("zipkin://h:9?token=a/b");
+        assert_eq!(token, Ok(("http://h:9/api/v2/spans?token=a/b".to_owned(), Format::ZipkinJson)));
         assert_eq!(endpoint("zipkin://h:9"), Ok(("http://h:9/api/v2/spans".to_owned(), Format::ZipkinJson)));
         assert_eq!(endpoint("zipkin://h:9/x"), Ok(("http://h:9/x".to_owned(), Format::ZipkinJson)));
         for wrong in [

@@ -1,14 +1,11 @@
 //! Endpoints in the form shown in messages.
 
+use astracer_model::text::without_secrets;
 use http::Uri;
 
-/// Returns a URL with its user info replaced.
+/// Returns a URL with its secrets replaced.
 pub(crate) fn shown(uri: &Uri) -> String {
-    let text = uri.to_string();
-    let Some((user, _)) = uri.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
-        return text;
-    };
-    text.replacen(user, "***", 1)
+    without_secrets(&uri.to_string()).into_owned()
 }
 
 #[cfg(test)]
@@ -19,7 +16,7 @@ mod tests {
     fn passwords_are_not_shown() {
         for (url, expected) in [
             ("http://host:4318/v1/traces", "http://host:4318/v1/traces"),
-            ("https://me:secret@host/a?b", "https://***@host/a?b"),
+            ("https://me:secret@host/a?b=s3cret", "https://***@host/a?b=***"),
             ("https://token@host/", "https://***@host/"),
         ] {
             assert_eq!(shown(&url.parse().unwrap()), expected);

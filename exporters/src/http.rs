@@ -23,6 +23,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Bodies of at most this size are in the socket's buffer before a server can close the connection.
 const HEAD_FIRST_BYTES: usize = 16 << 10;
 
+/// The shortest word of a header's value that is masked in what a server says.
+const SECRET_MIN: usize = 6;
+
 /// The advice for a proxy that rejects the connection.
 const PROXY_REMEDY: &str =
     "check the proxy set in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or add the server to NO_PROXY";
@@ -189,7 +192,7 @@ impl Client {
         if is_success && !is_page {
             return Ok(Answer { status, json, body });
         }
-        let said = printable(&body, json);
+        let said = self.without_own(printable(&body, json));
         let detail = match status {
             300..400 => format!("HTTP {status}, redirect to {location}"),
             _ if said.is_empty() => format!("HTTP {status}"),
@@ -207,10 +210,18 @@ impl Client {
         })
     }
 
+    /// Masks the values of our own headers, which a server may repeat: they may be secrets.
+    fn without_own(&self, said: String) -> String {
+        let values = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
+        // The words of a value such as `Bearer s3cret`; shorter ones are in any text.
+        let words = values.flat_map(str::split_whitespace).filter(|word| word.len() >= SECRET_MIN);
+        words.fold(said, |said, word| said.replace(word, "***"))
+    }
+
     /// Returns the failure of a response that has the status of a success and is not OTLP.
     #[cfg(feature = "_otlp")]
     pub(crate) fn not_otlp(&self, answer: &Answer) -> ExportError {
-        let text = answer.text();
+        let text = self.without_own(answer.text());
         let text = if text.is_empty() { "not readable as text" } else { &text };
         let detail = format!("HTTP {}: {text}", answer.status);
         ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), detail).doubtful(None)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use astracer_formats::zipkin_json::write_span;
 use astracer_model::Span;
-use astracer_model::text::without_user_info;
+use astracer_model::text::without_secrets;
 use http::uri::Uri;
 
 use crate::config::ConfigError;
@@ -83,9 +83,10 @@ impl ZipkinBuilder {
             return Err(fault.clone());
         }
         let wrong = |reason: String| ConfigError::new(self.endpoint_setting, reason);
-        let uri: Uri = self.endpoint.parse().map_err(|error| {
-            wrong(format!("invalid URL `{}`: {error}", without_user_info(&self.endpoint)))
-        })?;
+        let uri: Uri = self
+            .endpoint
+            .parse()
+            .map_err(|error| wrong(format!("invalid URL `{}`: {error}", without_secrets(&self.endpoint))))?;
         match uri.scheme_str() {
             Some("http") => {}
             Some("https") if cfg!(feature = "tls") => {}
@@ -93,7 +94,7 @@ impl ZipkinBuilder {
             _ => {
                 let reason = format!(
                     "`{0}` has no scheme: use http://{0} or https://{0}",
-                    without_user_info(&self.endpoint)
+                    without_secrets(&self.endpoint)
                 );
                 return Err(wrong(reason));
             }

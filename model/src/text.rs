@@ -36,12 +36,24 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns a URL with its user info, which may be a secret, replaced by `***`. In a malformed URL,
-/// that is everything before the last `@`, except a scheme.
-pub fn without_user_info(url: &str) -> Cow<'_, str> {
-    let Some(end) = url.rfind('@') else { return Cow::Borrowed(url) };
-    let begin = url[..end].find("://").map_or(0, |scheme| scheme + 3);
-    Cow::Owned(format!("{}***{}", &url[..begin], &url[end..]))
+/// Returns a URL with its user info and the values of its query, which may be secrets, replaced by
+/// `***`. In a malformed URL, user info is everything before the last `@`, except a scheme.
+pub fn without_secrets(url: &str) -> Cow<'_, str> {
+    let url = match url.rfind('@') {
+        None => Cow::Borrowed(url),
+        Some(end) => {
+            let begin = url[..end].find("://").map_or(0, |scheme| scheme + 3);
+            Cow::Owned(format!("{}***{}", &url[..begin], &url[end..]))
+        }
+    };
+    let Some((path, query)) = url.split_once('?') else { return url };
+    let masked = query.split('&').map(|part| match part.split_once('=') {
+        Some((name, _)) => format!("{name}=***"),
+        // A token alone is a value without a name.
+        None if part.is_empty() => String::new(),
+        None => "***".to_owned(),
+    });
+    Cow::Owned(format!("{path}?{}", masked.collect::<Vec<_>>().join("&")))
 }
 
 /// Returns true if a character can be shown as itself. False for characters that control a terminal
@@ -75,13 +87,14 @@ mod tests {
     fn user_info_is_not_shown() {
         for (url, expected) in [
             ("http://host:4318/v1/traces", "http://host:4318/v1/traces"),
-            ("https://me:secret@host/a?b", "https://***@host/a?b"),
+            ("https://me:secret@host/a?b", "https://***@host/a?***"),
+            ("https://host/a?token=s3cret&b=&c", "https://host/a?token=***&b=***&***"),
             ("otlp://me:sec/r@et@host", "otlp://***@host"),
             ("me:secret@host", "***@host"),
             ("otlp+http://user:s3cret@..", "otlp+http://***@.."),
             ("@://", "***@://"),
         ] {
-            assert_eq!(without_user_info(url), expected);
+            assert_eq!(without_secrets(url), expected);
         }
     }
 

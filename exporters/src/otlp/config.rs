@@ -1,10 +1,12 @@
 //! The settings of OTLP, from code and from `OTEL_EXPORTER_OTLP_*`.
 
 use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
-use std::{fmt, fs};
 
-use astracer_model::text::without_user_info;
+use astracer_model::files;
+use astracer_model::text::without_secrets;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
@@ -138,6 +140,9 @@ impl Signal {
 
 /// Headers that describe a request's body and destination. A second value would make the request
 /// invalid.
+/// The greatest size of a file with certificates or a key.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
 const FRAMING: [HeaderName; 6] = [
     http::header::CONTENT_LENGTH,
     http::header::TRANSFER_ENCODING,
@@ -307,7 +312,7 @@ impl OtlpBuilder {
             if !cfg!(feature = "tls") {
                 return Err(ConfigError::new(&name, crate::NO_TLS));
             }
-            match fs::read(&path) {
+            match files::read(Path::new(&path), PEM_BYTES_MAX) {
                 Ok(bytes) => Ok(Some((name, bytes))),
                 Err(error) => Err(ConfigError::new(&name, format!("cannot read `{path}`: {error}"))),
             }
@@ -385,7 +390,7 @@ impl OtlpBuilder {
             Some(Endpoint::Base(text)) => (text.as_str(), false),
             Some(Endpoint::Exact(text)) => (text.as_str(), true),
         };
-        let safe = without_user_info(text);
+        let safe = without_secrets(text);
         let text = match text.contains("://") {
             true => text.to_owned(),
             // OpenTelemetry specifies this for gRPC endpoints without a scheme.
@@ -398,11 +403,15 @@ impl OtlpBuilder {
         if !matches!(scheme, "http" | "https") {
             return Err(format!("unsupported scheme `{scheme}`: use http or https"));
         }
-        let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
-        let path = match (grpc, exact) {
+        let given = parts.path_and_query.as_ref();
+        let (path, query) = (given.map_or("/", PathAndQuery::path), given.and_then(PathAndQuery::query));
+        let mut path = match (grpc, exact) {
             (false, false) => format!("{}{}", path.trim_end_matches('/'), self.signal.path()),
             _ => path.to_owned(),
         };
+        if let Some(query) = query {
+            path = format!("{path}?{query}");
+        }
         parts.path_and_query = Some(path.parse().map_err(|error| format!("invalid URL `{safe}`: {error}"))?);
         Uri::from_parts(parts).map_err(|error| format!("invalid URL `{safe}`: {error}"))
     }

@@ -30,6 +30,8 @@ fn paths_over_http_follow_the_specification() {
     check_uri(&[], "http://localhost:4318/v1/traces");
     check_uri(&[(ALL, "http://collector:4318")], "http://collector:4318/v1/traces");
     check_uri(&[(ALL, "http://collector:4318/mycollector/")], "http://collector:4318/mycollector/v1/traces");
+    check_uri(&[(ALL, "http://c:4318/base?token=a/b")], "http://c:4318/base/v1/traces?token=a/b");
+    check_uri(&[(ALL, "http://c:4318?token=t")], "http://c:4318/v1/traces?token=t");
     check_uri(&[(ALL, "http://a"), (TRACES, "http://b:4318")], "http://b:4318/");
     check_uri(&[(ALL, "http://a"), (TRACES, "http://b/x?y=1")], "http://b/x?y=1");
     check_uri(
