@@ -173,7 +173,7 @@ struct State {
     solved: AtomicU64,
     solved_at: AtomicU64,
     meters: Meters,
-    /// Of the half of the cap for strata of probability 1.
+    /// Meters of the half of the cap for strata of probability 1.
     whole: Meters,
     tallies: Tallies,
 }
@@ -326,9 +326,9 @@ impl StrataSampler {
     }
 
     /// The threshold with which the cap allows a trace of this probability; `None` if it is used
-    /// up. A cap that runs low divides probabilities below 1. Strata of probability 1 have half of the
-    /// cap: within it they stay whole, whatever the others take, and beyond it they do not take what
-    /// is left for the others.
+    /// up. A cap that runs low divides probabilities below 1. Strata of probability 1 have half of
+    /// the cap: within it they stay whole, whatever the others take, and beyond it they do not take
+    /// what is left for the others.
     fn capped(&self, q: f64, trace: &RecordedTrace<'_>) -> Option<Threshold> {
         let of_all = |q| Probability::new(q).map(Threshold::from_probability);
         if self.cap.is_none() {

@@ -203,7 +203,7 @@ fn the_share_of_bytes_is_kept_and_rare_strata_whole() {
     }
 }
 
-/// What is not recorded cannot be kept, so the others are kept more often.
+/// Unrecorded traces cannot be kept, so the others are kept more often.
 #[test]
 fn the_share_of_bytes_is_kept_of_what_is_recorded() {
     let mut random = SplitMix::new(3);
@@ -322,7 +322,8 @@ fn a_cap_leaves_strata_that_are_kept_whole() {
             _ => assert_eq!(key, "burst", "at {at}"),
         }
     }
-    // 2 s of 100 a second and a burst of 100 at most; 10,000 a second are offered, of which 40 are odd.
+    // 2 s of 100 a second and a burst of 100 at most; 10,000 a second are offered, of which 40 are
+    // odd.
     assert_eq!(odd, 80);
     assert!(odd + burst <= 300, "{burst}");
     assert!((weights / 19_920.0 - 1.0).abs() < 0.2, "{weights}");
