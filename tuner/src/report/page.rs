@@ -108,13 +108,13 @@ fn picture(report: &Report<'_>) -> Markup {
         }
         @if let Some(curves) = report.curves {
             (samplers::by_size(curves, report.tuning.sampler.name()))
-            p.note { "This tuning is the parameters file. " (report.tuning.sampler.name()) " is its sampler after a short search for each size." }
-            @if let Some(replayed) = &tuning.replayed {
-                p.note {
-                    "Points are means of fewer replays than the numbers above, and differ from them by chance: of single replays of "
-                    "this tuning, nine in ten reach " (three(replayed.dist_over_entropy_runs.at(1))) " to "
-                    (three(replayed.dist_over_entropy_runs.at(19))) "."
+            p.note {
+                (report.tuning.sampler.name()) " is searched shortly for each size. Points are means of a few replays"
+                @if let Some(replayed) = &tuning.replayed {
+                    "; single ones of this tuning: " (three(replayed.dist_over_entropy_runs.at(1))) " to "
+                    (three(replayed.dist_over_entropy_runs.at(19)))
                 }
+                "."
             }
         } @else if let Some(replayed) = &tuning.replayed { (charts::runs(&samplers::runs(report, replayed))) }
         @if tuning.interrupted { p { "The search was interrupted. This is the best found so far." } }
