@@ -58,15 +58,15 @@
 //! [budget.floor_by_key]
 //! "GET /orders" = 0.02
 //!
-//! [strata]                   # traces are decided by outcome once they have ended (see Strata); the sampler above
-//! size = 0.1                 #   decides which are recorded. The share of the bytes to keep
+//! [strata]                   # decide by outcome once a trace has ended; the sampler says what is recorded
+//! size = 0.1                 # the share of the bytes to keep (see Strata)
 //! record = 5.0               # traces recorded for each that the sampler would keep; or "all"
 //! floor = 0.0125             # the least probability of a stratum; an eighth of the size by default
 //! half_life = "2000calls"    # of the counts of strata, in calls of all keys
-//! lambda = 12.5              # p = lambda / x of strata that are not named; by default it follows the traffic
+//! lambda = 12.5              # p = lambda / x of others; by default it follows the traffic
 //! kind = false               # whether strata are told apart by the kind of their call trees
 //!
-//! [strata.p."GET /orders"]   # probabilities by octave of the root's duration in ms; e: with an error (see Stratum)
+//! [strata.p."GET /orders"]   # by octave of the duration in ms; e: with an error (see Stratum)
 //! "7" = 0.5
 //! "8e" = 1.0
 //!

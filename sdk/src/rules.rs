@@ -119,7 +119,7 @@ impl Rules {
     #[inline]
     pub(crate) fn decide_recording(&self, request: &Request<'_>, boosting: Option<Boosting<'_>>) -> Decision {
         match &self.strata {
-            Some(strata) if boosting.is_none() && !self.is_overridden(request) => {
+            Some(strata) if boosting.is_none() && self.forced(request).is_none() => {
                 let recorded = strata.strata().recorded(self.sampler.count(request));
                 Decision { keep: false, threshold: recorded, reason: Reason::Strata }
             }
@@ -127,17 +127,17 @@ impl Rules {
         }
     }
 
-    fn is_overridden(&self, request: &Request<'_>) -> bool {
-        let forced = self.overrides.get(request.key);
-        forced.is_some_and(|forced| request.now < forced.until)
+    /// The override of the request's key that holds now.
+    fn forced(&self, request: &Request<'_>) -> Option<&Forced> {
+        self.overrides.get(request.key).filter(|forced| request.now < forced.until)
     }
 
     #[cold]
     fn decide_specially(&self, request: &Request<'_>, boosting: Option<Boosting<'_>>) -> Decision {
-        let decision = match (self.overrides.get(request.key), boosting) {
-            (Some(forced), _) if request.now < forced.until => self.sampler.decide_by(forced.by, request),
-            (_, Some(boosting)) => self.sampler.decide_boosted(&boosting, request),
-            (_, None) => self.sampler.decide(request),
+        let decision = match (self.forced(request), boosting) {
+            (Some(forced), _) => self.sampler.decide_by(forced.by, request),
+            (None, Some(boosting)) => self.sampler.decide_boosted(&boosting, request),
+            (None, None) => self.sampler.decide(request),
         };
         if let Some(dry_run) = &self.dry_run {
             let other = dry_run.sampler.decide(request);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use astracer_baselines::{BaselineSpec, Keys};
+use astracer_samplers::strata::Strata;
 use astracer_samplers::{Bump, Cap, Config, Count, Limits, Nanos, Probability, Ratio, Sampler};
 
 use crate::draw::Draw;
@@ -57,6 +58,15 @@ impl Candidate {
     /// `config` behind `cap`, or `config` alone if the cap limits nothing.
     pub fn capped(config: Config, cap: Cap) -> Self {
         if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
+    }
+
+    /// The sampler of a parameters file: `config` behind `cap`, with strata after it if there are
+    /// any.
+    pub fn of_file(config: Config, strata: Option<&Strata>, cap: Cap) -> Self {
+        match strata {
+            Some(strata) => Self::Late(Arc::new(Late { head: config, strata: strata.clone() }), cap),
+            None => Self::capped(config, cap),
+        }
     }
 
     /// One probability for all traces; `None` if it is 0.

@@ -1,7 +1,6 @@
 //! Compares a recording with the one that a parameters file comes from.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use astracer_samplers::Config;
 use astracer_samplers::parameters::Parameters;
@@ -10,7 +9,6 @@ use serde::Serialize;
 
 use crate::candidate::Candidate;
 use crate::draw::Draw;
-use crate::late::Late;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -51,13 +49,8 @@ impl Fit {
         let seen: Vec<u32> =
             calls.filter(|(key, calls)| *calls > 0 && keys.contains(key)).map(|(_, calls)| calls).collect();
         let traces = workload.arrivals().len() as f64;
-        let candidate = match &parameters.strata {
-            Some(strata) => {
-                let late = Late { head: parameters.config.clone(), strata: strata.clone() };
-                Candidate::Late(Arc::new(late), parameters.cap)
-            }
-            None => Candidate::capped(parameters.config.clone(), parameters.cap),
-        };
+        let candidate =
+            Candidate::of_file(parameters.config.clone(), parameters.strata.as_ref(), parameters.cap);
         let kept = Draw::unseen(DRAWS, 1, parameters.random).into_iter().map(|draw| {
             let mut kept = 0u64;
             candidate.replay(workload, &draw, stop, |_, _| kept += 1).then_some(kept as f64 / traces)

@@ -130,7 +130,7 @@ fn strata_are_fitted_written_and_replayed() {
     let table =
         unwrapped(&success(&run(&["evaluate", input.path(), "--parameters", out.path(), "--seeds", "1"])));
     assert!(table.contains("Samples by strata are read by weights."), "{table}");
-    // Without `--late`, it is proposed to whoever asks for no other sampler.
+    // Without `--late`, it is proposed, unless another sampler is asked for.
     let plain = ["tune", input.path(), "--one-key", "--iterations", "50", "--out", out.path()];
     let says = "hint: --late decides by outcome: 0.0";
     assert!(unwrapped(&success(&run(&plain))).contains(says));

@@ -65,7 +65,7 @@ impl Handle {
                 id.split_once(';').map_or((id, None), |(id, weight)| (id, Some(weight.trim())));
             let weight = weight.map(Weight::parse);
             match (trace_id_of(id), weight) {
-                // Traces that are held are no more than requests came.
+                // Each held trace took a request of its own, which bounds their number.
                 (Some(trace_id), None | Some(Some(_)))
                     if late.holds(trace_id) || late.admits_caller(shared.decider.now()) =>
                 {

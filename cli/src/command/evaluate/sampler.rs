@@ -1,11 +1,8 @@
 //! The samplers that `evaluate` is asked to replay.
 
-use std::sync::Arc;
-
 use astracer_samplers::strata::Strata;
 use astracer_samplers::{Cap, Config};
 use astracer_tuner::Candidate;
-use astracer_tuner::late::Late;
 
 /// A sampler from an option or a file, with its cap.
 #[derive(PartialEq)]
@@ -23,12 +20,6 @@ impl Sampler {
 
     /// The sampler to replay, under this cap.
     pub(super) fn candidate(&self, cap: Cap) -> Candidate {
-        match &self.strata {
-            Some(strata) => {
-                let late = Late { head: self.config.clone(), strata: strata.clone() };
-                Candidate::Late(Arc::new(late), cap)
-            }
-            None => Candidate::capped(self.config.clone(), cap),
-        }
+        Candidate::of_file(self.config.clone(), self.strata.as_ref(), cap)
     }
 }
