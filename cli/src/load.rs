@@ -117,7 +117,7 @@ fn input(
     let folded_names = args.naming.folds().then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names)
-        .of_sample(recording.states_thresholds());
+        .of_sample(recording.is_weighted());
     input.check(args.reading.bounds.strict, is_empty)?;
     Ok(input)
 }

@@ -148,8 +148,8 @@ pub struct Recording {
     span_labels: Vec<Symbol>,
     /// Texts that `span_trace_states` refers to.
     trace_states: Interner,
-    /// True if any span's tracestate contains a sampling threshold.
-    states_thresholds: bool,
+    /// True if any span's tracestate contains a sampling threshold above 0.
+    is_weighted: bool,
     /// The tracestate of each span; empty unless [`Keep::trace_states`] is set.
     span_trace_states: Vec<Symbol>,
     /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
@@ -290,10 +290,10 @@ impl Recording {
         &self.files
     }
 
-    /// True if any span's tracestate contains a sampling threshold (`ot=th`), even if tracestates
-    /// were not kept. Some traces then represent several.
-    pub fn states_thresholds(&self) -> bool {
-        self.states_thresholds
+    /// True if any span's tracestate contains a sampling threshold (`ot=th`) above 0, even if
+    /// tracestates were not kept. Some traces then represent several.
+    pub fn is_weighted(&self) -> bool {
+        self.is_weighted
     }
 
     /// The problems of the input and its traces.

@@ -60,6 +60,11 @@ impl ShouldSample for AstracerSampler {
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };
-        SamplingResult { decision, attributes: added.unwrap_or_default(), trace_state: trace_state.to_api() }
+        let attributes = match (added, trace_state.threshold()) {
+            (Some(added), _) => added,
+            (None, Some(threshold)) if keep && decider.describes => vec![weight::adjusted_count(threshold)],
+            (None, _) => Vec::new(),
+        };
+        SamplingResult { decision, attributes, trace_state: trace_state.to_api() }
     }
 }

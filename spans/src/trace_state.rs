@@ -13,6 +13,12 @@ use opentelemetry::trace::TraceState;
 
 const OT: &str = "ot";
 
+thread_local! {
+    /// The state of traces kept with probability 1. Of a thread, because a count of copies that all
+    /// threads share would be contended.
+    static CERTAIN: State = State::new(Some(Threshold::ALWAYS), None);
+}
+
 /// The trace state of a trace. A single pointer, because each open span holds one.
 #[derive(Clone, Debug, Default)]
 pub struct State(Option<Arc<Repr>>);
@@ -43,9 +49,16 @@ impl State {
 
     /// A state with only a weight.
     pub fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
-        if threshold.is_none() && randomness.is_none() {
-            return State::EMPTY;
+        match (threshold, randomness) {
+            (None, None) => State::EMPTY,
+            (Some(Threshold::ALWAYS), None) => {
+                CERTAIN.try_with(State::clone).unwrap_or_else(|_| State::new(threshold, randomness))
+            }
+            _ => State::new(threshold, randomness),
         }
+    }
+
+    fn new(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
         Repr::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
     }
 

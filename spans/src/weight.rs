@@ -6,11 +6,13 @@
 //! is erased, and an explicit randomness is passed on unchanged. Foreign members and sub-keys stay.
 
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Randomness, Reason, Threshold};
+use astracer_samplers::{Decision, Randomness, Threshold};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{KeyValue, TraceId};
 
 use crate::trace_state::{State, member};
+
+pub(crate) const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
 
 #[inline]
 pub fn of_trace_id(trace_id: TraceId) -> Randomness {
@@ -34,12 +36,9 @@ pub fn with_flag(parent: &SpanContext, is_sampled: bool) -> State {
 
 /// The trace state of a trace that was decided here. It gets the decision's threshold if that is a
 /// true weight, and loses the parent's. A dropped trace gets no threshold, because it will not be
-/// counted. Neither does a trace kept by a sampler that keeps everything, which counts as one
-/// without `th`, unless a cap raised the threshold.
+/// counted. A kept one without a threshold has no known weight.
 pub fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> State {
-    let weighed =
-        decision.keep && (decision.reason != Reason::Always || decision.threshold != Some(Threshold::ALWAYS));
-    member.threshold = decision.threshold.filter(|_| weighed);
+    member.threshold = decision.threshold.filter(|_| decision.keep);
     State::with_member(state, member)
 }
 
@@ -53,9 +52,14 @@ pub fn attributes(key: &str, decision: &Decision) -> Vec<KeyValue> {
     ];
     if let Some(threshold) = decision.threshold {
         attributes.push(KeyValue::new("sampler.param", threshold.probability().get()));
-        attributes.push(KeyValue::new("sampler.adjusted_count", threshold.adjusted_count()));
+        attributes.push(adjusted_count(threshold));
     }
     attributes
+}
+
+/// The weight as an attribute, of each span of a trace.
+pub fn adjusted_count(threshold: Threshold) -> KeyValue {
+    KeyValue::new(ADJUSTED_COUNT, threshold.adjusted_count())
 }
 
 /// The weight that late keeping may give a trace that one of its policies wants.

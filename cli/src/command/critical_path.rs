@@ -294,7 +294,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             rule: args.rule.name(),
             percentiles: &args.percentiles,
             path_kinds: found.path_kinds,
-            weights_recorded: loaded.recording.states_thresholds(),
+            weights_recorded: loaded.recording.is_weighted(),
             profile: &found.profile,
             speedup: found.speedup.as_ref(),
             compared_with: compared.as_ref().map(|(other, _)| other),
@@ -319,7 +319,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     if let (Some(comparison), Some((other, _))) = (&comparison, &compared) {
         text.push_str(&render::comparison(args, other, comparison));
     }
-    text.push_str(&render::notes(args, &found.profile, loaded.recording.states_thresholds()));
+    text.push_str(&render::notes(args, &found.profile, loaded.recording.is_weighted()));
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
     Failure::after(output::report(&text), late)

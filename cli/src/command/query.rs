@@ -194,7 +194,7 @@ fn answer(args: &Query, stop: Stop<'_>) -> Result<String, Failure> {
         return output::json(&answer::json(&answer, input.problems(), &problems, &hints));
     }
     let shown = screen::Shown { sort, top: args.top.unwrap_or(TOP_DEFAULT) };
-    let sampled = recording.states_thresholds();
+    let sampled = recording.is_weighted();
     let text = screen::screen(&plan, &answer, &problems, &input, &shown, sampled, &hints);
     Ok(output::prose(&text))
 }

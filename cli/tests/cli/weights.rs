@@ -41,6 +41,18 @@ fn weights_are_summed_and_compared() {
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }
 
+/// Only a threshold above 0 makes a sample of a recording.
+#[test]
+fn the_hint_at_weights_is_for_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.json");
+    for (threshold, is_sample) in [("th:c", true), ("th:0", false), ("th:00", false), ("th:01", true)] {
+        fs::write(&path, KEPT.replace("th:c", threshold)).unwrap();
+        let text = success(&run(&["inspect", path.to_str().unwrap()]));
+        assert_eq!(text.contains("these traces have weights"), is_sample, "{threshold}: {text}");
+    }
+}
+
 /// Heartbeats shorten a key of more than 88 bytes to its first 80 and an ellipsis; roots have it in
 /// full.
 #[test]

@@ -264,8 +264,8 @@ impl<'c> Intake<'c> {
             let label = self.label(&span);
             self.recording.span_labels.push(label);
         }
-        if !self.recording.states_thresholds && states_threshold(&span.trace_state) {
-            self.recording.states_thresholds = true;
+        if !self.recording.is_weighted && is_weighted(&span.trace_state) {
+            self.recording.is_weighted = true;
         }
         if self.keep.trace_states {
             let symbol = self.recording.trace_states.intern(&span.trace_state);
@@ -310,10 +310,13 @@ impl<'c> Intake<'c> {
     }
 }
 
-/// True if the tracestate's member `ot` has a field `th`.
-fn states_threshold(trace_state: &str) -> bool {
+/// True if the tracestate's member `ot` has a field `th` other than 0.
+fn is_weighted(trace_state: &str) -> bool {
     let member = trace_state.split(',').find_map(|member| member.trim().strip_prefix("ot="));
-    member.is_some_and(|fields| fields.split(';').any(|field| field.starts_with("th:")))
+    let mut fields = member.into_iter().flat_map(|member| member.split(';'));
+    fields.any(|field| {
+        field.strip_prefix("th:").is_some_and(|digits| digits.bytes().any(|digit| digit != b'0'))
+    })
 }
 
 /// A text, a number or a boolean.

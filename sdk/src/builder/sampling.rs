@@ -128,12 +128,14 @@ impl Builder {
         }
     }
 
-    /// Adds attributes to each kept root that say how it was decided; off by default. They are
+    /// Adds attributes that say how a kept trace was decided; off by default. Its root has
     /// `sampler.type` (the reason) and `sampler.key`, and for a probabilistic decision also
-    /// `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces that
-    /// this one represents). The trace state always has the weight, as `ot=th`.
+    /// `sampler.param` (the probability). If the trace has a weight, each of its spans has
+    /// `sampler.adjusted_count`, the number of traces that this one represents. The trace state
+    /// always has the weight, as `ot=th`.
     pub fn with_sampling_attributes(mut self, with: bool) -> Self {
         self.sampling_attributes = with;
+        self.settings.extras.weights = with;
         self
     }
 }

@@ -90,24 +90,30 @@ fn below_a_dropped_root_nothing_is_allocated() {
 
 #[test]
 fn a_kept_span_allocates_its_context_and_nothing_else() {
-    assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Off)), 0);
-    assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Ids)), 1_000);
-    assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Recording)), 2_000);
+    let every = |mode| allocations(|b| b.with_sampler("every:1".parse().unwrap()).with_context_mode(mode));
+    assert_eq!(every(ContextMode::Off), 0);
+    assert_eq!(every(ContextMode::Ids), 1_000);
+    assert_eq!(every(ContextMode::Recording), 2_000);
 }
 
-/// The weight in our own form is one allocation, shared by the spans of the trace. The API's
-/// contexts own copies of it: the list, the key and the value; with `Recording` the API makes
-/// another copy for the span in the context. They are cloned from a trace state that each trace
-/// builds with its first context, which costs less than formatting the value for each.
+/// The weight in our own form is one allocation, shared by the spans of the trace, and none for
+/// probability 1. The API's contexts own copies of it: the list, the key and the value; with
+/// `Recording` the API makes another copy for the span in the context. They are cloned from a trace
+/// state that each trace builds with its first context, which costs less than formatting the value
+/// for each.
 #[test]
 fn a_weight_allocates_once_and_the_copies_of_contexts() {
     for random in [RandomSource::Independent, RandomSource::Stratified] {
-        let ratio = |b: Builder| b.with_sampler("ratio:1".parse().unwrap()).with_random(random);
+        // All traces are kept here, whatever their randomness.
+        let ratio = |b: Builder| b.with_sampler("ratio:0.999999999999".parse().unwrap()).with_random(random);
         let weighed = |mode| allocations(|b| ratio(b).with_context_mode(mode));
         let roots = 100;
         assert_eq!(weighed(ContextMode::Off), roots);
         assert_eq!(weighed(ContextMode::Ids), 1_000 * (1 + 3) + roots * (1 + 3));
         assert_eq!(weighed(ContextMode::Recording), 1_000 * (2 + 6) + roots * (1 + 3));
+        let certain = |mode| allocations(|b| b.with_context_mode(mode));
+        assert_eq!(certain(ContextMode::Off), 0);
+        assert_eq!(certain(ContextMode::Ids), 1_000 * (1 + 3));
     }
 }
 

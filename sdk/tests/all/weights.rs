@@ -150,7 +150,7 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
     for (sampler, reason, weight, state) in [
         ("ratio:1", "ratio", Some(1.0), "ot=th:0"),
         ("bump:lambda=10", "bump", Some(1.0), "ot=th:0"),
-        ("always", "always", Some(1.0), ""),
+        ("always", "always", Some(1.0), "ot=th:0"),
         ("bucket:capacity=5,rate=1", "token_bucket", None, ""),
     ] {
         let asked = sampling(sampler, |builder| builder.with_sampling_attributes(true));
@@ -158,7 +158,9 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
             let _root = info_span!("GET /orders/1234", own = 1).entered();
             let _child = info_span!("child").entered();
         });
-        assert!(one(&spans, "child").attributes.is_empty());
+        let of_child = attributes(one(&spans, "child"));
+        assert_eq!(of_child.get("sampler.adjusted_count").copied(), weight.map(Value::F64).as_ref());
+        assert_eq!(of_child.len(), usize::from(weight.is_some()), "{sampler}");
         let found = attributes(one(&spans, "GET /orders/1234"));
         assert_eq!(found["own"], &Value::I64(1));
         assert_eq!(found["sampler.type"], &Value::from(reason));

@@ -17,6 +17,7 @@ use crate::record::{
 };
 use crate::thread::ThreadNames;
 use crate::trace_state::State;
+use crate::weight::ADJUSTED_COUNT;
 
 /// Attributes added to spans and events, with the names and defaults of tracing-opentelemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +27,13 @@ pub struct Extras {
     pub level: bool,
     pub target: bool,
     pub inactivity: bool,
+    /// The calls that the trace represents, where its weight is known.
+    pub weights: bool,
 }
 
 impl Default for Extras {
     fn default() -> Self {
-        Extras { location: true, threads: true, level: false, target: true, inactivity: true }
+        Extras { location: true, threads: true, level: false, target: true, inactivity: true, weights: false }
     }
 }
 
@@ -143,7 +146,7 @@ impl Converter {
             .iter()
             .map(|event| self.event(event, split(&mut event_attributes, event.count as usize), trace));
         let links = span.links.iter().map(|link| Link::to_context(&link.to, &link.attributes, link.cut));
-        let cut = self.add_extras(span, trace.threads, &mut attributes);
+        let cut = self.add_extras(span, trace, &mut attributes);
         if let Some(place) = header.kept_by.index() {
             self.add_reason(place, header, record, &mut attributes);
         }
@@ -201,7 +204,7 @@ impl Converter {
     fn add_extras<'a>(
         &self,
         &SpanView { record, detail, .. }: &SpanView<'a>,
-        threads: &'a ThreadNames,
+        Trace { view: TraceView { header, .. }, threads, .. }: Trace<'a>,
         attributes: &mut Vec<Attribute<'a>>,
     ) -> u32 {
         let (attributes_max, given) = (self.attributes_max, attributes.len());
@@ -216,6 +219,9 @@ impl Converter {
                 cut += 1;
             }
         };
+        if let Some(threshold) = header.state.threshold().filter(|_| self.extras.weights) {
+            add(ADJUSTED_COUNT, Value::Double(threshold.adjusted_count()));
+        }
         let metadata = record.metadata;
         if self.extras.location {
             add_location(location(metadata), &mut add);
@@ -301,10 +307,8 @@ fn describe_again(state: &State, attributes: &mut [Attribute<'_>]) {
 /// The probability with which a root was kept, as in Jaeger's clients.
 const PARAM: &str = "sampler.param";
 /// Attributes of a trace that the head sampler dropped and that was kept late: the reason, and the
-/// calls that it stands for in estimates; zero if it has no true threshold. The second name is from
-/// OTEP 170.
+/// calls that it stands for in estimates ([`ADJUSTED_COUNT`]); zero if it has no true threshold.
 const REASON: &str = "sampling.reason";
-const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
 const SPANS_CUT: &str = "sampling.spans_cut";
 
 /// The most attributes that we add to a span of the head sampler, and to an event, so that the list

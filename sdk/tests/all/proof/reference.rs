@@ -34,6 +34,7 @@ use super::flows::Call;
 use super::late::Late;
 use super::recording::{Fields, Recording};
 use super::setup::{Kind, Made, Setup, is_outward};
+use super::world;
 
 /// The reference layer on one subscriber.
 #[derive(Clone)]
@@ -235,7 +236,11 @@ impl Reference {
         let is_recorded = !is_late && book.place_in_part((self.subscriber, at), trace, keep);
         let span = if is_bound { parent.span_id() } else { SpanId::from(book.id()) };
         let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-        let state = if is_late && !is_bound { TraceState::NONE } else { parent.trace_state().clone() };
+        let state = match (is_late && !is_bound, parent.is_valid()) {
+            (true, _) => TraceState::NONE,
+            (false, false) if keep => world::decided(book.setup.keep_every),
+            (false, _) => parent.trace_state().clone(),
+        };
         let own = SpanContext::new(trace, span, flags, false, state);
         let place = match (keep || is_recorded, book.setup.context) {
             (false, _) => TracePlace::Dropped(base.with_remote_span_context(own.clone())),

@@ -516,12 +516,19 @@ impl ShouldSample for Every {
             Some(parent) => (parent.is_sampled(), parent.trace_state().clone()),
             None => (
                 self.n != 0 && self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.n),
-                TraceState::default(),
+                decided(self.n),
             ),
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };
         SamplingResult { decision, attributes: Vec::new(), trace_state }
     }
+}
+
+/// The trace state of a trace that a sampler of every nth keeps: only one that keeps all knows its
+/// probability.
+pub(crate) fn decided(n: u64) -> TraceState {
+    let pairs = (n == 1).then_some(("ot", "th:0"));
+    TraceState::from_key_value(pairs).expect("a valid pair")
 }
 
 #[derive(Default)]
