@@ -123,6 +123,8 @@ pub(crate) struct RootDecision {
     pub(crate) weighing: Weighing,
     /// With strata: the threshold with which the trace is recorded, and whether it is.
     pub(crate) recorded: Option<(Threshold, bool)>,
+    /// Whether the process with the root records the trace and may keep it by its stratum.
+    pub(crate) is_recorded_by_root: bool,
 }
 
 /// With which threshold a trace is recorded for its stratum, and whether its randomness reaches it.
@@ -145,6 +147,7 @@ impl RootDecision {
         attributes: None,
         weighing: Weighing::Never,
         recorded: None,
+        is_recorded_by_root: false,
     };
 }
 
@@ -265,7 +268,17 @@ impl Decider {
     /// As [`Decider::follow_counted`], for a root whose end is counted, or whose key is passed on.
     pub(crate) fn follow_with_key(&self, key: &str, parent: &SpanContext) -> RootDecision {
         let (key, text) = (self.key_number(key), self.text(key));
-        RootDecision { key, text, ..self.follow_counted(parent) }
+        let decision = self.follow_counted(parent);
+        let is_recorded_by_root = !decision.keep && self.strata.is_some() && self.believes_recorded(parent);
+        RootDecision { key, text, is_recorded_by_root, ..decision }
+    }
+
+    /// Whether the caller says that the trace is recorded. A process whose callers may be anyone
+    /// does not record what they say.
+    fn believes_recorded(&self, parent: &SpanContext) -> bool {
+        self.parents == ParentDecision::Respect
+            && parent.is_remote()
+            && trace_state::is_recorded(parent.trace_state())
     }
 
     pub(crate) fn follow_counted(&self, parent: &SpanContext) -> RootDecision {
@@ -369,7 +382,7 @@ impl Decider {
             trace_state: weight::decided(state, member, decision),
             attributes: (self.describes && decision.keep).then(|| weight::attributes(key, decision)),
             weighing: weighing_of(decision),
-            recorded: None,
+            ..RootDecision::DROP
         }
     }
 

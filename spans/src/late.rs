@@ -77,15 +77,25 @@ pub struct LateTraces {
 
 /// The strata in effect, which may be replaced at any time.
 #[derive(Debug, Default)]
-pub struct CurrentStrata(Mutex<Option<Arc<StrataSampler>>>);
+pub struct CurrentStrata {
+    sampler: Mutex<Option<Arc<StrataSampler>>>,
+    is_some: AtomicBool,
+}
 
 impl CurrentStrata {
     pub fn get(&self) -> Option<Arc<StrataSampler>> {
-        lock(&self.0).clone()
+        lock(&self.sampler).clone()
+    }
+
+    /// Whether there are any. Without a lock, and without order to other changes.
+    #[inline]
+    pub fn is_some(&self) -> bool {
+        self.is_some.load(Ordering::Relaxed)
     }
 
     pub fn set(&self, strata: Option<Arc<StrataSampler>>) {
-        let old = std::mem::replace(&mut *lock(&self.0), strata);
+        self.is_some.store(strata.is_some(), Ordering::Relaxed);
+        let old = std::mem::replace(&mut *lock(&self.sampler), strata);
         // Freed without the lock, since it may be large.
         drop(old);
     }

@@ -97,11 +97,18 @@ pub struct Stats {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kept, dropped) =
+            (self.roots_kept + self.parents_kept, self.roots_dropped + self.parents_dropped);
+        match self.tail.kept {
+            0 => write!(f, "{kept} roots kept, {dropped} dropped")?,
+            late => {
+                let dropped = dropped.saturating_sub(late);
+                write!(f, "{kept} roots kept at their start and {late} later, {dropped} dropped")?;
+            }
+        }
         write!(
             f,
-            "{} roots kept, {} dropped; {} spans exported, {}, {} open or waiting",
-            self.roots_kept + self.parents_kept,
-            self.roots_dropped + self.parents_dropped,
+            "; {} spans exported, {}, {} open or waiting",
             self.spans_exported,
             self.spans_lost,
             self.spans_open + self.spans_waiting

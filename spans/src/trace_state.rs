@@ -13,6 +13,11 @@ use opentelemetry::trace::TraceState;
 
 const OT: &str = "ot";
 
+/// A member of our own, sent along with a trace that is not sampled: the process with its root
+/// records it, and decides later by its stratum whether to keep it. Processes that also have strata
+/// record their parts, and those without pass the member on.
+const RECORDED: (&str, &str) = ("astracer", "recorded");
+
 thread_local! {
     /// The state of traces kept with probability 1. Of a thread, because a count of copies that all
     /// threads share would be contended.
@@ -63,15 +68,18 @@ impl State {
     }
 
     /// This state with OpenTelemetry's member replaced and moved to the front, or removed if
-    /// `member` is empty.
+    /// `member` is empty. A decision was made, so the trace is no longer one that is only recorded.
     pub fn with_member(state: &TraceState, member: OtMember<'_>) -> Self {
-        let is_alone = state.into_iter().all(|(key, _)| key == OT);
+        let is_alone = state.into_iter().all(|(key, _)| key == OT || key == RECORDED.0);
         if is_alone && !member.has_others() {
             return State::of_numbers(member.threshold, member.randomness);
         }
         // Joined header lines may contain the member more than once. The API changes only the
         // first, and the next one would then take its place, so remove the extra ones.
         let (given, mut state) = (state, Cow::Borrowed(state));
+        if state.get(RECORDED.0).is_some() {
+            state = Cow::Owned(state.delete(RECORDED.0).unwrap_or_default());
+        }
         for _ in given.into_iter().filter(|(key, _)| *key == OT).skip(1) {
             state = Cow::Owned(state.delete(OT).unwrap_or_default());
         }
@@ -173,6 +181,17 @@ impl From<Repr> for State {
     }
 }
 
+/// The trace state for processes that this one calls, of a trace that waits for its stratum's
+/// decision.
+pub fn recorded(state: TraceState) -> TraceState {
+    if is_recorded(&state) { state } else { state.insert(RECORDED.0, RECORDED.1).unwrap_or(state) }
+}
+
+/// Whether the caller sent [`recorded`].
+pub fn is_recorded(state: &TraceState) -> bool {
+    state.get(RECORDED.0) == Some(RECORDED.1)
+}
+
 /// OpenTelemetry's member of a trace state. A member that violates the specification's grammar
 /// reads as empty.
 pub fn member(state: &TraceState) -> OtMember<'_> {
@@ -221,6 +240,29 @@ mod tests {
             let made = with(state, value);
             assert_eq!(made.to_api().header(), header, "{state}, {value}");
             assert_eq!(made.threshold(), OtMember::of(header).unwrap().threshold);
+        }
+    }
+
+    /// What is sent along while a trace waits for its decision goes when it is decided.
+    #[test]
+    fn a_recorded_trace_is_marked_until_it_is_decided() {
+        for (state, marked, weighed, refused) in [
+            ("", "astracer=recorded", "ot=th:8;rv:c0000000000000", ""),
+            ("a=1", "astracer=recorded,a=1", "ot=th:8;rv:c0000000000000,a=1", "a=1"),
+            ("ot=rv:1", "astracer=recorded,ot=rv:1", "ot=th:8;rv:c0000000000000", ""),
+            ("a=1,astracer=recorded", "a=1,astracer=recorded", "ot=th:8;rv:c0000000000000,a=1", "a=1"),
+            ("astracer=x", "astracer=recorded", "ot=th:8;rv:c0000000000000", ""),
+        ] {
+            let before: TraceState = state.parse().unwrap();
+            assert_eq!(is_recorded(&before), state.contains("recorded"));
+            let after = recorded(before);
+            assert!(is_recorded(&after) && after.header() == marked, "{}", after.header());
+            let (threshold, randomness) =
+                (Threshold::parse("8").unwrap(), Randomness::from_low_bits(0xc0_0000_0000_0000));
+            let kept = State::of(&after).with_weight(threshold, randomness);
+            assert_eq!(kept.to_api().header(), weighed);
+            let refused_here = State::of(&after).with_threshold(None).to_api();
+            assert_eq!(refused_here.header(), refused, "{state}");
         }
     }
 

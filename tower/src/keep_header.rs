@@ -17,6 +17,7 @@
 //! body ends later, and with trailers as in gRPC, the header is among the trailers.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use opentelemetry::TraceId;
 use opentelemetry::trace::TraceContextExt as _;
+use tower_layer::Layer as _;
 use tower_service::Service;
 
 use crate::peers::Peers;
@@ -185,13 +187,60 @@ impl KeepCallsLayer {
     }
 
     /// The number of traces that wait to be announced to this peer, or to the unnamed one for `""`.
-    /// If a peer is called less often than half the time for which it holds its parts
-    /// ([`Tail::hold`](astracer_sdk::Tail::hold)), look at times, and send a request of its own
-    /// (such as `HEAD /`) through this layer's service while some wait.
     pub fn waiting(&self, peer: &str) -> u64 {
         let announced = self.peers.named(peer).map_or(u64::MAX, |peer| peer.load(Ordering::Relaxed));
-        let Announcement { traces, unannounced, .. } = self.handle.announcement_after(announced);
-        traces.len() as u64 + unannounced
+        let Announcement { traces, waiting, .. } = self.handle.announcement_after(announced);
+        traces.len() as u64 + waiting
+    }
+
+    /// Announces traces to a peer in requests of their own, for a client that may call it less
+    /// often than every half of the time for which it holds its parts
+    /// ([`Tail::hold`](astracer_sdk::Tail::hold), 30 s with strata). Looks after each `pause`, and
+    /// sends `request` through `client` for as long as traces wait. Never ends: spawn it, and abort
+    /// the task at the end of the service.
+    ///
+    /// `client` is the one below this layer. A request that fails is repeated after the next pause.
+    ///
+    /// ```
+    /// # use astracer_tower::KeepCallsLayer;
+    /// # use std::{convert::Infallible, future::ready, time::Duration};
+    /// # use http::{Request, Response};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let astracer = astracer_sdk::Astracer::builder().build().unwrap();
+    /// # let client = tower::service_fn(|_: Request<String>| {
+    /// #     ready(Ok::<_, Infallible>(Response::new(String::new())))
+    /// # });
+    /// let layer = KeepCallsLayer::new(astracer.handle.clone()).with_peer("payments:8080");
+    /// let request = || Request::head("http://payments:8080/").body(String::new()).unwrap();
+    /// let announcing = tokio::spawn(layer.clone().announce_to("payments:8080", client, request, || {
+    ///     tokio::time::sleep(Duration::from_secs(10))
+    /// }));
+    /// # announcing.abort();
+    /// # }
+    /// ```
+    pub async fn announce_to<S, A, B, P>(
+        self,
+        peer: impl Into<String>,
+        client: S,
+        request: impl Fn() -> Request<A>,
+        pause: impl Fn() -> P,
+    ) where
+        S: Service<Request<A>, Response = Response<B>>,
+        B: Body,
+        P: Future<Output = ()>,
+    {
+        let peer = peer.into();
+        let mut client = self.layer(client);
+        loop {
+            pause().await;
+            while self.waiting(&peer) > 0 {
+                let is_ready = poll_fn(|cx| client.poll_ready(cx)).await.is_ok();
+                if !is_ready || client.call(request()).await.is_err() {
+                    break;
+                }
+            }
+        }
     }
 
     fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {

@@ -129,7 +129,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if by_tenant && let Some(handle) = running.handle() {
         for key in handle.keys() {
             let name = key.key.as_deref().unwrap_or("other keys");
-            println!("{} of {} roots kept: {name}", key.kept, key.seen);
+            println!("{} of {} roots kept: {name}", key.kept + key.kept_late, key.seen);
         }
     }
     println!("{}", running.stop()?);

@@ -14,10 +14,11 @@ use tracing_core::span::Id;
 use super::Core;
 use crate::settings::ContextMode;
 use crate::stack;
-use crate::table::{BASE_CURRENT, CONTEXT, Entry, Phase, STATE};
+use crate::table::{BASE_CURRENT, CONTEXT, Entry, Fate, Phase, STATE};
 use astracer_spans::record::{Body, EventTime, SpanLimits};
 use astracer_spans::reentry::Busy;
 use astracer_spans::thread;
+use astracer_spans::trace_state;
 
 impl Core {
     /// The context with which a span is entered; made now if none is cached.
@@ -120,7 +121,10 @@ impl Core {
 
     #[inline]
     fn span_context(&self, entry: &Entry) -> SpanContext {
-        let state = if entry.has(STATE) { entry.extra().state.to_api() } else { TraceState::NONE };
+        let mut state = if entry.has(STATE) { entry.extra().state.to_api() } else { TraceState::NONE };
+        if entry.fate() == Fate::Provisional && self.shared.decider.strata.is_some() {
+            state = trace_state::recorded(state);
+        }
         SpanContext::new(entry.trace_id(), entry.span_id(), entry.trace_flags(), false, state)
     }
 

@@ -58,6 +58,8 @@ impl Core {
             // All traces of the key are recorded at present, so the stratum decides about all.
             (Recording::ByKey, _) => decision.recorded.map(|_| Threshold::ALWAYS),
             (_, Some((threshold, _))) => Some(threshold),
+            // The process with the root decides.
+            _ if decision.is_recorded_by_root => None,
             (Recording::No, None) => return None,
             (Recording::ByShare, None) => {
                 decision.weighing = Weighing::Never;

@@ -42,31 +42,31 @@ impl Announcements {
     pub(super) fn add(&self, trace: Announced) {
         let mut last = lock(&self.0);
         if last.traces.len() == REMEMBERED {
-            last.traces.pop_back();
+            last.traces.pop_front();
         }
-        last.traces.push_front(trace);
+        last.traces.push_back(trace);
         last.all += 1;
     }
 
-    /// The traces that were added after the first `known` ones: the latest, up to `most`.
+    /// The traces that were added after the first `known` ones: the oldest of these, up to `most`.
     pub fn after(&self, known: u64, most: usize) -> Announcement {
         let last = lock(&self.0);
-        let new = last.all.saturating_sub(known);
-        let mut traces = Vec::new();
-        let mut unannounced = new.saturating_sub(last.traces.len() as u64);
-        let mut named = HashSet::new();
-        for trace in last.traces.iter().take(usize::try_from(new).unwrap_or(usize::MAX)) {
+        let oldest = last.all - last.traces.len() as u64;
+        let known = known.min(last.all);
+        let (mut traces, mut named) = (Vec::new(), HashSet::new());
+        let mut all = known.max(oldest);
+        for trace in last.traces.iter().skip((all - oldest) as usize) {
             // Several local roots may share the trace's id: name it once, and count it once.
-            if !named.insert(trace.trace_id) {
-                continue;
-            }
-            if traces.len() < most {
+            if !named.contains(&trace.trace_id) {
+                if traces.len() == most {
+                    break;
+                }
+                named.insert(trace.trace_id);
                 traces.push(*trace);
-            } else {
-                unannounced += 1;
             }
+            all += 1;
         }
-        Announcement { traces, all: last.all, unannounced }
+        Announcement { traces, all, waiting: last.all - all, unannounced: oldest.saturating_sub(known) }
     }
 }
 
@@ -75,12 +75,13 @@ impl Announcements {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Announcement {
-    /// The latest of them without duplicates, newest first.
+    /// The oldest of them without duplicates, oldest first.
     pub traces: Vec<Announced>,
     /// The value to pass as `known` next time.
     pub all: u64,
-    /// The number of traces that are not in `traces` and will never be announced. Parts of
-    /// forgotten traces count one by one.
+    /// Parts of traces that are left for the next time.
+    pub waiting: u64,
+    /// Parts of traces that were forgotten, and will never be announced.
     pub unannounced: u64,
 }
 
@@ -94,19 +95,20 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_announced_once_and_the_oldest_are_forgotten() {
+    fn the_oldest_are_announced_first_and_once() {
         let all = Announcements::default();
         let last = REMEMBERED as u128 + 6;
         (1..=last).for_each(|number| all.add(announced(&[number])[0]));
-        let Announcement { traces, all: known, unannounced } = all.after(0, 2 * REMEMBERED);
-        assert_eq!((traces.len(), known, unannounced), (REMEMBERED, last as u64, 6));
-        assert_eq!((traces[0], traces[REMEMBERED - 1]), (announced(&[last])[0], announced(&[7])[0]));
-        let none = Announcement { traces: Vec::new(), all: known, unannounced: 0 };
+        let Announcement { traces, all: known, waiting, unannounced } = all.after(0, 2 * REMEMBERED);
+        assert_eq!((traces.len(), known, waiting, unannounced), (REMEMBERED, last as u64, 0, 6));
+        assert_eq!((traces[0], traces[REMEMBERED - 1]), (announced(&[7])[0], announced(&[last])[0]));
+        let none = Announcement { all: known, ..Announcement::default() };
         assert_eq!(all.after(known, 100), none);
         all.add(announced(&[1])[0]);
-        let one = Announcement { traces: announced(&[1]), all: known + 1, unannounced: 0 };
+        let one = Announcement { traces: announced(&[1]), all: known + 1, ..Announcement::default() };
         assert_eq!(all.after(known, 100), one);
-        let two = Announcement { traces: announced(&[1, last]), all: known + 1, unannounced: 9 };
+        let two = announced(&[last - 9, last - 8]);
+        let two = Announcement { traces: two, all: known - 8, waiting: 9, unannounced: 0 };
         assert_eq!(all.after(known - 10, 2), two);
     }
 
@@ -114,11 +116,10 @@ mod tests {
     #[test]
     fn a_trace_of_several_parts_is_named_once() {
         let all = Announcements::default();
-        announced(&[1, 2, 2, 3, 2]).into_iter().for_each(|trace| all.add(trace));
-        let two = Announcement { traces: announced(&[2, 3]), all: 5, unannounced: 1 };
+        announced(&[1, 2, 2, 1, 3, 2]).into_iter().for_each(|trace| all.add(trace));
+        let two = Announcement { traces: announced(&[1, 2]), all: 4, waiting: 2, unannounced: 0 };
         assert_eq!(all.after(0, 2), two);
-        announced(&[4, 5, 5]).into_iter().for_each(|trace| all.add(trace));
-        let one = Announcement { traces: announced(&[5]), all: 8, unannounced: 4 };
-        assert_eq!(all.after(0, 1), one);
+        let rest = Announcement { traces: announced(&[3, 2]), all: 6, ..Announcement::default() };
+        assert_eq!(all.after(4, 2), rest);
     }
 }

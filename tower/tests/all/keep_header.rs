@@ -1,15 +1,15 @@
 //! Three services that call each other, and report in HTTP headers which traces they kept late.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::{Ready, pending, ready};
+use std::future::{Ready, pending, poll_fn, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use astracer_sdk::strata::{Record, Strata};
-use astracer_sdk::{Probability, ProvisionalMode, Tail};
+use astracer_sdk::{ParentDecision, Probability, ProvisionalMode, Tail};
 use astracer_testing::{SplitMix, World, reason, sampling};
 use astracer_tower::{
     KEEP_HEADER, KeepBody, KeepCallsLayer, KeepLayer, RemoteParentLayer, RequestSpanBody, RequestSpanLayer,
@@ -42,6 +42,10 @@ fn node(next: Option<Node>, announces: bool) -> Node {
         let tail = tail.with_provisional(ProvisionalMode::Always);
         builder.with_tail(tail)
     });
+    in_world(world, next, announces)
+}
+
+fn in_world(world: World, next: Option<Node>, announces: bool) -> Node {
     let client = KeepCallsLayer::new(world.handle.clone());
     let client = if announces { client.with_peer("other.example").with_peer(PEER) } else { client };
     Node { world, fails: false, calls: 1, next: next.map(|next| (Box::new(next), client)) }
@@ -333,15 +337,50 @@ fn an_unannounced_trace_of_several_parts_counts_once() {
     drop(first);
     let unannounced = || node.world.handle.stats().tail.unannounced;
     assert_eq!(unannounced(), 1, "7");
-    // The next request has space for the last 16.
+    // The next request has space for 16, the one after it for the rest.
     (0..2).for_each(|_| drop(node.serve(request(9))));
     (100..116).for_each(|trace| {
         node.world.clock.advance(Duration::from_secs(1));
         node.serve(request(trace));
     });
     assert!(is_answered(call()));
-    assert_eq!(unannounced(), 2, "9 too");
-    assert_eq!(seen.borrow().iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
+    assert!(is_answered(call()));
+    assert_eq!((unannounced(), client.waiting(PEER)), (1, 0));
+    assert_eq!(seen.borrow().iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16, 1]);
+}
+
+/// A client that makes no calls announces all the same, as soon as its pause ends, and again if the
+/// peer did not answer.
+#[test]
+fn traces_are_announced_without_calls() {
+    let (node, client) = failing();
+    let announced = RefCell::new(Vec::new());
+    let (calls, pauses) = (Cell::new(0), Cell::new(0));
+    let peer = service_fn(|request: Request<()>| {
+        calls.set(calls.get() + 1);
+        let ids = request.headers()[KEEP_HEADER].to_str().unwrap().split(',').count();
+        let is_lost = calls.get() == 1;
+        if !is_lost {
+            announced.borrow_mut().push(ids);
+        }
+        ready(if is_lost { Err("no answer") } else { Ok(Response::new(String::new())) })
+    });
+    let pause = || {
+        pauses.set(pauses.get() + 1);
+        // The first pause has nothing to announce, and the fifth does not end.
+        if pauses.get() == 2 {
+            (1..=20).for_each(|trace| {
+                node.world.clock.advance(Duration::from_secs(1));
+                node.serve(request(trace));
+            });
+        }
+        let ends = pauses.get() < 5;
+        poll_fn(move |_| if ends { Poll::Ready(()) } else { Poll::Pending })
+    };
+    let mut announcing = pin!(client.announce_to(PEER, peer, || to_peer("/"), pause));
+    assert!(announcing.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    assert_eq!((calls.get(), &*announced.borrow()), (3, &vec![16, 4]));
+    assert_eq!(node.world.handle.stats().tail.unannounced, 0);
 }
 
 /// Host names are case-insensitive, and a URI may contain a user name.
@@ -424,9 +463,11 @@ fn unannounced_traces_are_counted() {
                 announced.extend(ids);
             }
         }
-        let (call, ids) = call("/");
-        assert!(is_answered(call));
-        announced.extend(ids);
+        while client.waiting(PEER) > 0 {
+            let (call, ids) = call("/");
+            assert!(is_answered(call));
+            announced.extend(ids);
+        }
         let (all, unannounced) = (announced.len() as u64, node.world.handle.stats().tail.unannounced);
         announced.sort_unstable();
         announced.dedup();
@@ -439,36 +480,72 @@ fn unannounced_traces_are_counted() {
 }
 
 /// The process with the root decides by stratum. The others hold their parts until they learn what
-/// was kept, and give them the weight of the whole trace.
+/// was kept, and give them the weight of the whole trace: with the same strata, or with policies
+/// that record everything.
 #[test]
 fn all_parts_of_a_trace_that_a_stratum_keeps_have_its_weight() {
     let quarter = Probability::new(0.25).unwrap();
-    let strata = Strata::new(quarter).unwrap().with_record(Record::All).unwrap();
+    let strata = Strata::new(quarter).unwrap().with_record(Record::Times(5.0)).unwrap();
     let strata = strata.with_probability("request", "-1".parse().unwrap(), quarter);
-    let world = sampling("ratio:0.1", |builder| builder.with_strata(strata));
-    let client = KeepCallsLayer::new(world.handle.clone()).with_peer(PEER);
-    let second = node(Some(node(None, true)), true);
-    let first = Node { world, fails: false, calls: 1, next: Some((Box::new(second), client)) };
-    // The last two requests bring what is left to the others.
-    for _ in 0..402 {
-        first.serve(Request::new(()));
+    let with_strata = || sampling("ratio:0.1", |builder| builder.with_strata(strata.clone()));
+    for others_have_strata in [true, false] {
+        let other = |next| match others_have_strata {
+            true => in_world(with_strata(), next, true),
+            false => node(next, true),
+        };
+        let first = in_world(with_strata(), Some(other(Some(other(None)))), true);
+        // The last two requests bring what is left to the others.
+        for _ in 0..402 {
+            first.serve(Request::new(()));
+        }
+        let states = |node: &Node| -> HashMap<TraceId, String> {
+            let spans = node.world.exported();
+            spans
+                .iter()
+                .map(|span| &span.span_context)
+                .map(|it| (it.trace_id(), it.trace_state().header()))
+                .collect()
+        };
+        let (second, _) = first.next.as_ref().unwrap();
+        let (third, _) = second.next.as_ref().unwrap();
+        let recorded = second.world.handle.stats().spans_made;
+        let [all, second, third] = [&first, second, third].map(states);
+        // A half is recorded, and of that a half kept.
+        assert!(all.len().abs_diff(100) <= 20, "{}", all.len());
+        assert!(all.values().all(|state| state.starts_with("ot=th:c")), "{all:?}");
+        for parts in [second, third] {
+            assert!(all.len() - parts.len() <= 2, "{} of {}", parts.len(), all.len());
+            assert!(parts.iter().all(|(trace_id, state)| all.get(trace_id) == Some(state)), "{parts:?}");
+        }
+        // With strata, others record only what the first process records.
+        let expected = if others_have_strata { 201 } else { 402 };
+        assert!(recorded.abs_diff(expected) <= 40, "{recorded}");
     }
-    let states = |node: &Node| -> HashMap<TraceId, String> {
-        let spans = node.world.exported();
-        spans
-            .iter()
-            .map(|span| &span.span_context)
-            .map(|it| (it.trace_id(), it.trace_state().header()))
-            .collect()
-    };
-    let (second, _) = first.next.as_ref().unwrap();
-    let (third, _) = second.next.as_ref().unwrap();
-    let [all, second, third] = [&first, second, third].map(states);
-    // Spread numbers keep nearly a quarter exactly.
-    assert!(all.len().abs_diff(100) <= 5, "{}", all.len());
-    assert!(all.values().all(|state| state.starts_with("ot=th:c;rv:")), "{all:?}");
-    for parts in [second, third] {
-        assert!(all.len() - parts.len() <= 2, "{} of {}", parts.len(), all.len());
-        assert!(parts.iter().all(|(trace_id, state)| all.get(trace_id) == Some(state)), "{parts:?}");
+}
+
+/// A process that does not trust its callers records nothing because they say so.
+#[test]
+fn a_process_that_bounds_its_callers_does_not_record_for_them() {
+    for (parents, states) in [
+        (ParentDecision::Respect, ["astracer=recorded", "astracer=else"]),
+        (ParentDecision::RespectWithinCap, ["", "astracer=recorded"]),
+    ] {
+        let world = sampling("ratio:0.1", |builder| {
+            let strata = Strata::new(Probability::new(0.25).unwrap()).unwrap();
+            builder.with_strata(strata).with_parent_decision(parents)
+        });
+        let node = in_world(world, None, false);
+        let held = states.map(|state| {
+            let before = node.world.handle.stats().tail.traces_held;
+            for trace in 1..=300 {
+                let mut request = request(trace << 8 | state.len() as u128);
+                request.headers_mut().insert("tracestate", state.parse().unwrap());
+                node.serve(request);
+            }
+            node.world.handle.stats().tail.traces_held - before
+        });
+        // A share of all, and the first ones of each key, are recorded for policies.
+        let is_recorded = held.map(|held| held > 200);
+        assert_eq!(is_recorded, [parents == ParentDecision::Respect, false], "{held:?}");
     }
 }
