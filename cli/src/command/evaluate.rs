@@ -1,27 +1,26 @@
 //! `astracer evaluate`: replays samplers and prints a table of their quality.
 
+mod equal_size;
 mod kept;
 mod sampler;
 mod scoreboard;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
 use astracer_report::numbers::{is_above, three};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
-use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{CountRow, Summary};
 use astracer_tuner::held_out::CountErrors;
 use astracer_tuner::records::crowded;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
-use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
+use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop, Workload};
 use clap::{ArgGroup, Args as ClapArgs};
 use serde::Serialize;
 
@@ -50,6 +49,8 @@ Examples:
   astracer evaluate run.json --sampler ratio:0.05 --kept-out kept.jsonl
   astracer evaluate spans/ --key name+http.route --json
   astracer evaluate shop/ --sampler ratio:0.05 --scoreboard faults.csv
+  astracer evaluate shop/ --parameters astracer.toml --scoreboard faults.csv
+      --baselines all --baseline-keys outcome:name,tree
 
 Samplers:
   always, never, ratio:P, every:N
@@ -142,6 +143,12 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub(crate) scoreboard: Option<PathBuf>,
 
+    /// Keys by which --scoreboard also replays the baselines, tuned to the same size: what samplers
+    /// that see whole traces may count by, such as outcome:name+entry,tree.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = key)]
+    #[arg(requires_all = ["scoreboard", "baselines"])]
+    pub(crate) baseline_keys: Vec<Grouping>,
+
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
@@ -216,9 +223,11 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let counts = lone("--counts", counts)?;
     let kept_out = lone("--kept-out", kept_out)?;
     let mut samplers = samplers(args, &asked)?;
-    let baselines = baselines(args)?;
+    let baselines = equal_size::baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
-    let keep = Keep { labels: key.attributes(), own_labels, ..Keep::default() };
+    let labels: BTreeSet<String> =
+        std::iter::once(&key).chain(&args.baseline_keys).flat_map(Grouping::attributes).collect();
+    let keep = Keep { labels: labels.into_iter().collect(), own_labels, ..Keep::default() };
     let loaded = load::load_keeping(&source, keep, stop)?;
     let workload = load::workload(&source, &loaded.recording, &key, stop)?;
     // Replays need only the workload.
@@ -231,21 +240,42 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let board = faults.map(|faults| scoreboard::prepare(&recording, &faults, stop)).transpose()?;
     let (board, without_traces) = board.unzip();
     let owners = kept_out.is_some().then(|| kept::Owners::of(&recording));
+    let with_key = |grouping: &Grouping| {
+        let grouping_here = grouping.clone().with_template(source.template());
+        let workload = workload.with_keys(&recording, &grouping_here, usize::MAX, stop);
+        Ok((grouping.to_string(), workload.ok_or(Failure::Interrupted)?))
+    };
+    let others: Vec<(String, Workload)> =
+        args.baseline_keys.iter().map(with_key).collect::<Result<_, Failure>>()?;
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
     let size = wanted_size((args, &asked, random), &evaluator);
-    let met = at_equal_size(&baselines, size, (args, random), &evaluator, stop)?;
+    let met = equal_size::tuned(&baselines, size, (args, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
     let progress = Progress::steps("replaying", samplers.len() as u64 * args.seeds);
     let draws: Vec<Draw> = (0..args.seeds).map(|index| draw(args, random, index)).collect();
     let evaluation = evaluator.evaluate(&samplers, &draws, &key, stop, || progress.inc(1));
     progress.finish();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
+    let (mut missed_others, mut names_of_others) = (Vec::new(), Vec::new());
     let board = board
         .map(|board| {
             let replayed = (&samplers[..], &draws[..], size);
-            scoreboard::replay(&board, &evaluator, outcomes.as_ref(), replayed, stop)
+            let (mut rows, behind) =
+                scoreboard::replay(&board, &evaluator, outcomes.as_ref(), replayed, stop)?;
+            for (key, workload) in &others {
+                let evaluator = Evaluator::unless_stopped(workload, stop).ok_or(Failure::Interrupted)?;
+                let met = equal_size::tuned(&baselines, size, (args, random), &evaluator, stop)?;
+                let samplers: Vec<Candidate> =
+                    met.iter().map(|met| Candidate::from(met.spec.clone())).collect();
+                let replayed = (&samplers[..], &draws[..], size);
+                let (of_key, _) = scoreboard::replay(&board, &evaluator, None, replayed, stop)?;
+                rows.add(key, of_key);
+                names_of_others.extend(samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())));
+                missed_others.push(equal_size::missed(&met, &format!(" by {}", output::escaped(key))));
+            }
+            Ok::<_, Failure>((rows, behind))
         })
         .transpose()?;
     let (board, behind) = board.unzip();
@@ -292,8 +322,11 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let report = Report { input: &input, evaluation, tail: summaries, scoreboard: board, warnings };
         return Failure::after(output::print_json(&report), late);
     }
-    let names: BTreeMap<String, String> =
-        samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())).collect();
+    let names: BTreeMap<String, String> = samplers
+        .iter()
+        .map(|sampler| (sampler.to_string(), sampler.brief()))
+        .chain(names_of_others)
+        .collect();
     let mut text = input.heading() + &table(&evaluation, &samplers, &names);
     if args.verbose {
         text += &details(&evaluation, &names);
@@ -304,7 +337,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)));
     text.extend(policies);
     text.extend(board.map(|board| board.render(|sampler| named(&names, sampler).to_owned())));
-    text += &missed(&met);
+    text += &equal_size::missed(&met, "");
+    text.extend(missed_others);
     text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
     text += &wrote;
     text += &input.footing();
@@ -312,19 +346,6 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         text += "More measures: --verbose\n";
     }
     Failure::after(output::report(&text), late)
-}
-
-/// The baselines given, with their own parameters.
-fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
-    let mut chosen = Vec::new();
-    for text in &args.baselines {
-        if text == "all" {
-            chosen.extend(baselines::all());
-        } else {
-            chosen.push(text.parse::<BaselineSpec>().map_err(|error| Failure::Usage(error.to_string()))?);
-        }
-    }
-    Ok(chosen)
 }
 
 /// Whether the figures of late policies are shown behind this sampler.
@@ -352,35 +373,6 @@ fn wanted_size(
         }
         _ => SIZE_DEFAULT,
     }
-}
-
-/// Tunes baselines to keep `size`.
-fn at_equal_size(
-    baselines: &[BaselineSpec],
-    size: f64,
-    (args, random): (&Evaluate, RandomSource),
-    evaluator: &Evaluator<'_>,
-    stop: Stop<'_>,
-) -> Result<Vec<EqualSize>, Failure> {
-    let progress = Progress::steps("sizing baselines", baselines.len() as u64);
-    let draws: Vec<Draw> = (0..SIZE_SEEDS).map(|index| draw(args, random, index)).collect();
-    let mut met = Vec::with_capacity(baselines.len());
-    for baseline in baselines {
-        let found = equal_size::at_equal_size(evaluator.workload(), baseline, size, &draws, stop);
-        met.push(found.ok_or(Failure::Interrupted)?);
-        progress.inc(1);
-    }
-    progress.finish();
-    Ok(met)
-}
-
-/// A warning for each baseline that cannot keep the wanted size.
-fn missed(met: &[EqualSize]) -> String {
-    let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
-        let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
-        format!("warning: {} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%\n", met.spec)
-    });
-    missed.collect()
 }
 
 /// The draw of the replay with this index.

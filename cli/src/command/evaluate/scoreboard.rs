@@ -125,6 +125,9 @@ pub(super) struct Board {
 #[derive(Serialize)]
 struct Row {
     sampler: String,
+    /// The key that it counts by, if that is one of `--baseline-keys`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     with_policies: bool,
     mean: Scores,
     sd: Scores,
@@ -199,6 +202,7 @@ impl Runs {
         let over_runs = |number: fn(&Scores) -> f64| MeanSd::of(self.scores.iter().map(number));
         (runs > 0.0).then(|| Row {
             sampler: sampler.to_string(),
+            key: None,
             with_policies,
             mean: Scores::of_each(|number| over_runs(number).mean),
             sd: Scores::of_each(|number| over_runs(number).sd),
@@ -209,12 +213,19 @@ impl Runs {
 }
 
 impl Board {
+    /// Adds the rows of samplers that count by another key.
+    pub(super) fn add(&mut self, key: &str, other: Board) {
+        self.rows.extend(other.rows.into_iter().map(|row| Row { key: Some(key.to_owned()), ..row }));
+    }
+
     /// Three tables within 80 columns. `named` gives samplers their readable names.
     pub(super) fn render(&self, named: impl Fn(&str) -> String) -> String {
         let Whole { traces, entries, paths, event_pairs, shapes, anomalous, faults, .. } = &self.whole;
         let of = |what: &str, count: &usize| format!("{what}\nof {}", output::count(*count as u64));
-        let name = |row: &Row| {
-            if row.with_policies { "  + policies".to_owned() } else { named(&row.sampler) }
+        let name = |row: &Row| match &row.key {
+            _ if row.with_policies => "  + policies".to_owned(),
+            Some(key) => format!("{}: {}", output::escaped(key), named(&row.sampler)),
+            None => named(&row.sampler),
         };
         let rows = |cells: &dyn Fn(&Row) -> Vec<String>| -> Vec<Vec<String>> {
             self.rows.iter().map(|row| std::iter::once(name(row)).chain(cells(row)).collect()).collect()
