@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// What is sent along while a trace waits for its decision goes when it is decided.
+    /// The mark of a trace that waits for its decision goes when it is decided.
     #[test]
     fn a_recorded_trace_is_marked_until_it_is_decided() {
         for (state, marked, weighed, refused) in [

@@ -4,11 +4,13 @@
 //! Each chart has its numbers beside it or in a table. Lines have their names at their ends.
 
 mod charts;
+mod figures;
 mod functions;
 mod kept;
 mod page;
 mod roots;
 mod samplers;
+mod strata;
 mod trees;
 
 use astracer_report::page::Next;
@@ -17,7 +19,7 @@ use crate::curves::Curves;
 use crate::held_out::HeldOut;
 use crate::key_choice::KeyChoice;
 use crate::tail::TailSummary;
-use crate::tune::Tuning;
+use crate::tune::{StrataTuning, Tuning};
 use crate::workload::Workload;
 
 /// The contents of a report.
@@ -39,6 +41,9 @@ pub struct Report<'a> {
     pub curves: Option<&'a Curves>,
     /// The decisions at the end of traces, if late policies were replayed.
     pub late: Option<&'a TailSummary>,
+    /// The strata in the parameters file, if it has any: they decide in place of the sampler that
+    /// was tuned.
+    pub strata: Option<&'a StrataTuning>,
     /// The text of the parameters file.
     pub file: Option<&'a str>,
     /// Commands to run next.

@@ -1,5 +1,7 @@
 //! `astracer tune`: finds sampling parameters for a recording.
 
+mod by_outcome;
+mod progress;
 mod provisional;
 mod rounds;
 mod shared_limits;
@@ -23,13 +25,12 @@ use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
-use astracer_tuner::tune::{
-    KEYS_TRIED_MAX, Later, Options, PerKeyUse, Progress, Stage, TRIED_TRACES_MAX, check, validate,
-};
+use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, TRIED_TRACES_MAX, check, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
+use self::progress::show;
 use self::rounds::Late;
 use self::shared_limits::SharedLimits;
 use crate::failure::Failure;
@@ -230,9 +231,9 @@ struct Report<'a> {
     tuning: &'a Tuning,
     /// The results of other keys.
     keys: Option<KeyChoice>,
-    /// Late strata on halves that they were not fitted on, if these are better by a tenth.
+    /// The strata in the parameters file, if that decides by outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
-    strata: Option<Later>,
+    strata: Option<by_outcome::Found>,
     /// Results on other recordings.
     validated: Vec<HeldOut>,
     /// Late policies, replayed with the chosen sampler.
@@ -275,7 +276,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     options.check().map_err(|error| Failure::Usage(error.to_string()))?;
     check_inputs(args.source.paths.iter().chain(&args.validate))?;
     let files = Files::plan(args)?;
-    if args.strata.late {
+    // A page also shows the sampler that decides at the start.
+    if args.strata.late && args.report.is_none() {
         return strata::run(args, &files.out, stop);
     }
     for path in &args.validate {
@@ -344,8 +346,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     }
     // The parameters took minutes to find, so they are written before anything else can fail.
     let (mut file, mut late) = (None, None);
-    let write = |tuning: &Tuning, before: &mut Option<String>| {
-        let text = parameters(args, &input, tuning, tail.as_ref())?;
+    let write = |text: Result<String, Failure>, before: &mut Option<String>| {
+        let text = text?;
         if before.as_ref() != Some(&text) {
             files.out.write(&text)?;
             *before = Some(text);
@@ -355,9 +357,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     // A pipe cannot be rewritten, so it gets only the final text.
     let is_replaced = files.out.target().is_some();
     if tuning.feasible && is_replaced {
-        late = write(&tuning, &mut file).err();
+        late = write(parameters(args, &input, &tuning, tail.as_ref()), &mut file).err();
     }
-    let mut validated = Vec::new();
+    let (mut validated, mut strata) = (Vec::new(), None);
     if tuning.feasible {
         options.time_max = left();
         check(&mut tuning, &workload, &options, stop, &|progress| show(&bar, "", progress));
@@ -375,12 +377,18 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             }
             validations => validations.err(),
         });
+        let stop = stop.within(left());
+        let (found, failed) = strata::choose(args, &tuning, &workload, stop, &bar)?;
+        (strata, late) = (found, late.or(failed));
         // Write again, now with the warnings of the checks.
         if file.is_some() || !is_replaced {
-            late = late.or(write(&tuning, &mut file).err());
+            let text = match &strata {
+                Some(strata) => strata::text(args, &input, &strata.tuning),
+                None => parameters(args, &input, &tuning, tail.as_ref()),
+            };
+            late = late.or(write(text, &mut file).err());
         }
     }
-    let strata = strata::better(args, &tuning, &workload, stop.within(left()));
     let (mut page_written, mut best_baseline) = (None, None);
     if let Some(output) = &files.report {
         let baselines = baselines();
@@ -392,9 +400,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             tuning: &tuning,
             key: &args.key.to_string(),
             keys: keys.as_ref(),
-            validated: &validated,
+            validated: strata.as_ref().map_or(&validated, |strata| &strata.validated),
             curves: curves.as_ref(),
             late: tail.as_ref().and_then(|late| late.summary.as_ref()),
+            strata: strata.as_ref().map(|strata| &strata.tuning),
             file: file.as_deref(),
             next: &next(file.as_ref().map(|_| files.out.path())),
         };
@@ -425,7 +434,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let printed = if args.json {
         output::print_json(&report)
     } else {
-        output::print(&table::render(&report, args.verbose))
+        output::print(&match &report.strata {
+            Some(found) => by_outcome::beside_the_start(&report, found, args.verbose),
+            None => table::render(&report, args.verbose),
+        })
     };
     let late = match (&tuning.infeasible, late) {
         (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
@@ -613,22 +625,6 @@ fn validate_all(
         validated.push(held_out);
     }
     Ok(())
-}
-
-fn show(bar: &Bar, what: &str, progress: Progress) {
-    let best = progress.best.map_or_else(String::new, |best| format!(", best {}", output::measure(best)));
-    let message = format!("{what}{}{best}", stage(progress.stage));
-    bar.set(message, progress.evaluations, progress.evaluations_max);
-}
-
-fn stage(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Summing => "preparing",
-        // The tool asks for no other search.
-        Stage::Annealing | Stage::Comparing => "annealing",
-        Stage::PerKey => "searching a probability for each key",
-        Stage::Replaying => "checking by replay",
-    }
 }
 
 /// The content of the parameters file.

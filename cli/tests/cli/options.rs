@@ -35,6 +35,7 @@ const CONVERTED: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 0];
 const INSPECT: &[&str] = &["inspect", INPUT];
 const EVALUATE: &[&str] = &["evaluate", INPUT, "--sampler", "always", "--seeds", "1"];
 const EVALUATE_TAIL: &[&str] = &["evaluate", INPUT, "--sampler", "always", "--seeds", "1", "--tail", "error"];
+const BOARD: &[&str] = &["evaluate", INPUT, "--baselines", "every", "--scoreboard", "faults.csv"];
 const COUNTS: &[&str] =
     &["evaluate", INPUT, "--sampler", "always", "--seeds", "1", "--counts", "counts.jsonl"];
 const BASELINES: &[&str] = &["evaluate", INPUT, "--seeds", "1", "--baselines", "ratio"];
@@ -105,6 +106,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (EVALUATE, "--kept-out", FILE),
     (EVALUATE, "--counts", FILE),
     (EVALUATE, "--scoreboard", LABELS),
+    (BOARD, "--baseline-keys", REFUSED),
     (COUNTS, "--interval", REFUSED),
     (EVALUATE, "--random", REFUSED),
     (EVALUATE, "--cap", REFUSED),
@@ -269,6 +271,7 @@ const FLAGS: &[&str] = &[
     "--one-key",
     "--no-cap",
     "--late",
+    "--no-late",
     "--or-equal",
     "--verbose",
     "--shift-to-now",

@@ -130,15 +130,49 @@ fn strata_are_fitted_written_and_replayed() {
     let table =
         unwrapped(&success(&run(&["evaluate", input.path(), "--parameters", out.path(), "--seeds", "1"])));
     assert!(table.contains("Samples by strata are read by weights."), "{table}");
-    // Without `--late`, it is proposed, unless another sampler is asked for.
+    // It is the default where it is better, unless something else is asked for.
     let plain = ["tune", input.path(), "--one-key", "--iterations", "50", "--out", out.path()];
-    let says = "hint: --late decides by outcome: 0.0";
-    assert!(unwrapped(&success(&run(&plain))).contains(says));
-    assert!(!success(&run(&[&plain[..], &["--per-key", "never"]].concat())).contains("--late"));
+    let text = unwrapped(&success(&run(&plain)));
+    for says in ["by outcome", "at the start (", "--no-late writes the sampler that decides at the start"] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    assert_eq!(std::fs::read_to_string(out.path()).expect("a file"), file);
+    for other in [&["--no-late"][..], &["--per-key", "never"], &["--sampler", "bucket"]] {
+        let text = success(&run(&[&plain[..], other].concat()));
+        let file = std::fs::read_to_string(out.path()).expect("a file");
+        assert!(!text.contains("by outcome") && !file.contains("[strata]"), "{other:?}: {text}");
+    }
     // Given ways to record, and no cap.
     let given = ["--record", "3", "--kinds", "never", "--no-cap"];
     let text = unwrapped(&success(&run(&[&args[..], &given].concat())));
     assert!(text.contains("of the spans (3 x the head sampler's)") && !text.contains("Cap:"), "{text}");
     let file = std::fs::read_to_string(out.path()).expect("a file");
     assert!(file.contains("record = 3.0\n") && !file.contains("[cap]"), "{file}");
+}
+
+/// The scoreboard has the baselines once more by each key that a sampler of whole traces may have:
+/// three names, of which calls that fail have keys of their own, and one shape.
+#[test]
+fn baselines_by_other_keys_are_rows_of_the_scoreboard() {
+    let text = spans(600, 10, |n| (format!("GET /{}", ["a", "b", "c"][n as usize % 3]), n % 50 == 25));
+    let input = Scratch::new("board.jsonl", &text);
+    let faults = "fault,from,to,service\nf,1970-01-01T00:00:01Z,1970-01-01T00:00:05Z,shop\n";
+    let faults = Scratch::new("faults.csv", faults);
+    let args = ["evaluate", input.path(), "--sampler", "ratio:0.2", "--seeds", "2", "--baselines", "every"];
+    let args = [&args[..], &["--scoreboard", faults.path()]].concat();
+    let keys = ["--baseline-keys", "outcome:name,tree"];
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&success(&run(&[args, &["--json"]].concat()))).expect("JSON")
+    };
+    let rows = |json: serde_json::Value| json["scoreboard"]["rows"].as_array().expect("rows").clone();
+    let (without, with) = (rows(json(&args)), rows(json(&[&args[..], &keys].concat())));
+    let keys_of: Vec<_> = with.iter().filter_map(|row| row["key"].as_str()).collect();
+    assert_eq!((keys_of, with.len()), (vec!["outcome:name", "tree"], without.len() + 2));
+    for row in with.iter().rev().take(2) {
+        let (size_error, traces) = (&row["size_error"], &row["mean"]["traces"]);
+        assert!(size_error.as_f64().expect("a number") < 0.2, "{row}");
+        assert!((0.15..0.25).contains(&traces.as_f64().expect("a share")), "{row}");
+    }
+    let text = success(&run(&[&args[..], &keys].concat()));
+    assert!(text.contains("outcome:name: every") && text.contains("tree: every"), "{text}");
 }

@@ -82,9 +82,9 @@ impl Handle {
     }
 
     /// Returns the traces that were kept late after the first `known` ones (0 at first), oldest
-    /// first, without duplicates, at most 16 of the last 1,024. Also returns the number to pass next
-    /// time, and how many are left for then. For announcing them to other processes, which call
-    /// [`Handle::keep_for_caller`].
+    /// first, without duplicates, at most 16 of the last 1,024. Also returns the number to pass
+    /// next time, and how many are left for then. For announcing them to other processes, which
+    /// call [`Handle::keep_for_caller`].
     pub fn announcement_after(&self, known: u64) -> Announcement {
         self.late().map(|(_, late)| late.announced.after(known, IDS_MAX)).unwrap_or_default()
     }

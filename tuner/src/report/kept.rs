@@ -3,7 +3,7 @@
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::stop::Stop;
-use crate::tune::Tuning;
+use crate::tune::{StrataTuning, Tuning};
 use crate::workload::Workload;
 
 /// The seed of the replay.
@@ -19,15 +19,17 @@ pub(super) struct KeptTraces {
 }
 
 impl KeptTraces {
-    pub(super) fn new(workload: &Workload, tuning: &Tuning) -> Self {
+    /// The traces that the strata keep, or the sampler that was tuned if there are none.
+    pub(super) fn new(workload: &Workload, tuning: &Tuning, strata: Option<&StrataTuning>) -> Self {
         let mut kept = Self { traces: Vec::new(), weighted: true };
-        if let Ok(config) = tuning.config() {
+        let head = || tuning.config().ok().map(Candidate::from);
+        if let Some(sampler) = strata.map(|strata| Candidate::from(strata.late.clone())).or_else(head) {
             let keep = |arrival: usize, weight: Option<f64>| {
                 kept.weighted &= weight.is_some();
                 kept.traces.push((arrival, weight.unwrap_or(1.0)));
             };
             let draw = Draw::recorded(SEED).with_random(tuning.random);
-            Candidate::from(config).replay(workload, &draw, Stop::never(), keep);
+            sampler.replay(workload, &draw, Stop::never(), keep);
             kept.traces.sort_unstable_by_key(|&(arrival, _)| arrival);
         }
         kept

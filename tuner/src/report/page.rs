@@ -7,11 +7,12 @@ use astracer_report::page::{Page, Tone, folded, more, table};
 use maud::{Markup, html};
 
 use super::charts;
+use super::figures::Figures;
 use super::functions::{self, FunctionRow, Part};
 use super::kept::{KeptTraces, SEED};
 use super::roots::RootRow;
 use super::samplers::{self, interval};
-use super::{Report, roots, trees};
+use super::{Report, roots, strata, trees};
 use crate::expect::Expected;
 use crate::growth;
 use crate::held_out::{HeldOut, Replayed};
@@ -31,7 +32,8 @@ const HISTOGRAMS_SHOWN: usize = 9;
 const LETTERS: usize = 40;
 
 pub(super) fn page(report: &Report<'_>) -> String {
-    let kept = KeptTraces::new(report.workload, report.tuning);
+    let kept = KeptTraces::new(report.workload, report.tuning, report.strata);
+    let figures = Figures::of(report);
     let functions = functions::rows(report.workload, &kept);
     let title = format!("astracer tune: {}", short(report.title));
     let about = format!(
@@ -41,11 +43,13 @@ pub(super) fn page(report: &Report<'_>) -> String {
         count(report.workload.keys().len() as u64)
     );
     let body = html! {
-        (cards(report))
+        (cards(report, &figures))
+        @if let Some(strata) = report.strata { (strata::beside_the_start(strata, report.tuning)) }
         (seen(report, &kept))
         (tomorrow(report))
         @if let Some(late) = report.late { (head_and_late(late)) }
         h2 { "More" }
+        @if report.strata.is_some() { p.note { "Samplers, draws, searches and parameters are of the sampler that decides at the start. --no-late writes its file." } }
         (samplers::at_equal_size(report.curves))
         (samplers::draws(report))
         (checks(report))
@@ -63,8 +67,8 @@ pub(super) fn page(report: &Report<'_>) -> String {
     Page {
         title: &title,
         about: &about,
-        answer: &answer(report),
-        picture: picture(report),
+        answer: &answer(report, &figures),
+        picture: picture(report, &figures),
         tone: if is_found { Tone::Ours } else { Tone::Bad },
         next: report.next,
         script: None,
@@ -72,23 +76,23 @@ pub(super) fn page(report: &Report<'_>) -> String {
     .html(&body)
 }
 
-fn answer(report: &Report<'_>) -> String {
-    let (tuning, score) = (report.tuning, &report.tuning.score);
-    if let Some(reason) = &tuning.infeasible {
+fn answer(report: &Report<'_>, figures: &Figures<'_>) -> String {
+    if let Some(reason) = &report.tuning.infeasible {
         return format!("No parameters meet the limits: {reason}");
     }
     format!(
-        "{} of the bytes keep {} of {} kinds of traces",
-        percent(score.tfcr),
-        whole(score.call_trees),
-        whole(score.call_trees_all)
+        "{} of the bytes{} keep {} of {} kinds of traces",
+        percent(figures.kept),
+        if report.strata.is_some() { ", chosen by outcome," } else { "" },
+        whole(figures.call_trees[0]),
+        whole(figures.call_trees_all)
     )
 }
 
 /// The certainty of the answer, and the samplers by size.
-fn picture(report: &Report<'_>) -> Markup {
+fn picture(report: &Report<'_>, figures: &Figures<'_>) -> Markup {
     let tuning = report.tuning;
-    let (score, equal) = (tuning.score.dist_over_entropy, tuning.baseline.dist_over_entropy);
+    let [score, equal] = figures.dist_over_entropy;
     let best = report.curves.and_then(|curves| curves.best_baseline.as_ref());
     html! {
         @if tuning.infeasible.is_some() { p { "The nearest parameters are shown." } }
@@ -96,19 +100,23 @@ fn picture(report: &Report<'_>) -> Markup {
             p { b { (three(equal / score)) " times closer to the whole than an equal share of everything." } }
         }
         p {
-            "dist/entropy " (three(score))
-            @if let Some(replayed) = &tuning.replayed { " (" (interval(replayed.dist_over_entropy.mean_interval)) ")" }
+            "dist/entropy " @if report.strata.is_some() { "by weights " } (three(score))
+            @if let Some(of_mean) = figures.interval { " (" (interval(of_mean)) ")" }
             " against " (three(equal))
+            @if let Some(replayed) = tuning.replayed.as_ref().filter(|_| report.strata.is_some()) {
+                "; decided at the start " (three(replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy).mean))
+            }
             @if let Some((name, replayed)) = best { "; the best other sampler, " (short(name)) ", reaches " (three(replayed.dist_over_entropy.mean)) }
             ". "
-            @if let Some(later) = &tuning.later {
+            @if let Some(later) = figures.later {
                 "On time that the search did not see: " (three(later.ratio)) " of an equal share's (" (interval(later.interval)) ")."
             }
-            @if tuning.replayed.is_none() { "These are values that the search expects, without replays." }
+            @if figures.interval.is_none() { "These are values that the search expects, without replays." }
         }
         @if let Some(curves) = report.curves {
             (samplers::by_size(curves, report.tuning.sampler.name()))
             p.note {
+                @if report.strata.is_some() { "The chart has samplers that decide at the start. " }
                 (report.tuning.sampler.name()) " is searched shortly for each size. Points are means of a few replays"
                 @if let Some(replayed) = &tuning.replayed {
                     "; single ones of this tuning: " (three(replayed.dist_over_entropy_runs.at(1))) " to "
@@ -122,27 +130,27 @@ fn picture(report: &Report<'_>) -> Markup {
     }
 }
 
-fn cards(report: &Report<'_>) -> Markup {
-    let (score, equal) = (&report.tuning.score, &report.tuning.baseline);
-    let card = |kept: f64, all: f64, what: &str, equal: f64| {
+fn cards(report: &Report<'_>, figures: &Figures<'_>) -> Markup {
+    let card = |[kept, equal]: [f64; 2], all: f64, what: &str| {
         html! { div.card { b { (whole(kept)) " of " (whole(all)) } span.note { (what) " kept; an equal share keeps " (whole(equal)) } } }
     };
     html! {
         div.grid {
-            (card(score.functions, score.functions_all, "functions", equal.functions))
-            (card(score.call_trees, score.call_trees_all, "kinds of traces (call trees)", equal.call_trees))
-            @if let Some(error) = score.count_error {
+            (card(figures.functions, figures.functions_all, "functions"))
+            (card(figures.call_trees, figures.call_trees_all, "kinds of traces (call trees)"))
+            @if let [Some(error), equal] = figures.count_errors {
                 div.card {
                     b { "± " (percent(error)) }
                     span.note {
                         "standard error of a function's number of calls by weights"
-                        @if let Some(error) = equal.count_error { "; ± " (percent(error)) " with an equal share" }
+                        @if let Some(error) = equal { "; ± " (percent(error)) " with an equal share" }
                     }
                 }
             }
         }
         p.note {
-            "Tuned to minimise " (report.tuning.goal()) " while keeping between " (percent(report.tuning.limits.size_min)) " and "
+            @if report.strata.is_some() { "The sampler at the start was tuned" } @else { "Tuned" }
+            " to minimise " (report.tuning.goal()) " while keeping between " (percent(report.tuning.limits.size_min)) " and "
             (percent(report.tuning.limits.size_max)) " of the bytes"
             @if let Some(max) = report.tuning.limits.traces_per_second_max { ", at most " (max) " traces per second" }
             @if let Some(max) = report.tuning.limits.bytes_per_second_max { ", at most " (whole(max)) " bytes per second" }
@@ -190,14 +198,19 @@ fn seen(report: &Report<'_>, kept: &KeptTraces) -> Markup {
 fn tomorrow(report: &Report<'_>) -> Markup {
     let tuning = report.tuning;
     let mut rows = vec![("Traffic as recorded".to_owned(), 1.0, 1.0)];
-    if let Some(growth) = &tuning.growth {
+    let (growth, bounds) = match report.strata {
+        Some(strata) => (&strata.growth, &strata.bounds),
+        None => (&tuning.growth, &tuning.bounds),
+    };
+    if let Some(growth) = growth {
         let name = format!("{} × {}", shortened(&line(&growth.key), LETTERS), tick(growth.calls));
         rows.push((name, growth.bytes, growth.kept_bytes));
     }
-    if let Some(kept) = tuning.with_unique_names(report.workload, growth::UNIQUE) {
+    let head = report.strata.is_none();
+    if let Some(kept) = tuning.with_unique_names(report.workload, growth::UNIQUE).filter(|_| head) {
         rows.push(("A third of the calls with unique names".to_owned(), 1.0, kept));
     }
-    let config = tuning.config().ok();
+    let config = tuning.config().ok().filter(|_| head);
     if let Some(kept) = config.and_then(|config| growth::doubled(report.workload, &config, tuning.score.tfcr))
     {
         rows.push(("Twice the traffic".to_owned(), 2.0, kept));
@@ -214,7 +227,7 @@ fn tomorrow(report: &Report<'_>) -> Markup {
                 div.say { b { (times(*kept)) } span { "kept bytes" } }
             }
         }
-        @if let Some(bounds) = &tuning.bounds {
+        @if let Some(bounds) = bounds {
             p { "The cap in the file bounds kept traces to " (whole(bounds.bytes_a_day)) " bytes a day in each process." }
         }
     }

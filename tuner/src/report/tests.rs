@@ -7,8 +7,9 @@ use crate::curves::curves;
 use crate::draw::Draw;
 use crate::stop::Stop;
 use crate::testing::synthetic;
-use crate::tune::{Options, tune};
+use crate::tune::{Options, StrataOptions, tune, tune_strata};
 use astracer_baselines as baselines;
+use astracer_report::numbers::{percent, three};
 use astracer_samplers::RandomSource;
 
 fn options() -> Options {
@@ -99,7 +100,7 @@ fn what_is_kept_is_what_a_service_with_the_file_keeps() {
         let (mut expected, draw) = (Vec::new(), Draw::recorded(1).with_random(random));
         Candidate::from(config).replay(&workload, &draw, Stop::never(), |arrival, _| expected.push(arrival));
         let found: Vec<usize> =
-            KeptTraces::new(&workload, &tuning).traces.iter().map(|&(arrival, _)| arrival).collect();
+            KeptTraces::new(&workload, &tuning, None).traces.iter().map(|&(arrival, _)| arrival).collect();
         assert_eq!(found, expected, "{random:?}");
         kept.push(found);
     }
@@ -122,6 +123,7 @@ fn the_page_stands_alone_and_escapes_names() {
         validated: &[],
         curves: Some(&curves),
         late: None,
+        strata: None,
         file: Some("version = 1"),
         next: &[],
     };
@@ -149,6 +151,52 @@ fn the_page_stands_alone_and_escapes_names() {
     assert!(!shown.contains("NaN") && !shown.contains(">inf"));
 }
 
+/// A page about a file that decides by outcome has the figures of its strata: the answer, what is
+/// kept, and the costs, with the sampler at the start beside them.
+#[test]
+fn a_page_of_strata_is_about_their_sample() {
+    let workload = synthetic(600, 3);
+    let tuning = tune(&workload, &options(), Stop::never(), &|_| ());
+    let options = StrataOptions {
+        size: 0.1,
+        record: None,
+        by_kind: Some(false),
+        replays: 24,
+        seed: 1,
+        random: RandomSource::Stratified,
+        cap: None,
+    };
+    let strata = tune_strata(&workload, &options, Stop::never(), &|_| ()).expect("traces").expect("a size");
+    let report = |strata| Report {
+        title: "x",
+        workload: &workload,
+        tuning: &tuning,
+        key: "name",
+        keys: None,
+        validated: &[],
+        curves: None,
+        late: None,
+        strata,
+        file: None,
+        next: &[],
+    };
+    let [with, without] = [Some(&strata), None].map(|strata| report(strata).html());
+    let heading = format!("{} of the bytes, chosen by outcome, keep", percent(strata.replayed.tfcr.mean));
+    let by_weights = strata.replayed.dist_over_entropy_weighted.expect("weights");
+    let figures = format!("dist/entropy by weights {}", three(by_weights.mean));
+    for part in [&*heading, &*figures, "Decided at the end", "at the start (", "--no-late writes its file"] {
+        assert!(with.contains(part) && !without.contains(part), "{part}");
+    }
+    let own = KeptTraces::new(&workload, &tuning, Some(&strata)).traces;
+    let mut replayed = Vec::new();
+    let draw = Draw::recorded(1).with_random(tuning.random);
+    Candidate::from(strata.late.clone()).replay(&workload, &draw, Stop::never(), |arrival, weight| {
+        replayed.push((arrival, weight.expect("a weight")));
+    });
+    replayed.sort_unstable_by_key(|&(arrival, _)| arrival);
+    assert_eq!(own, replayed);
+}
+
 #[test]
 fn an_infeasible_tuning_says_so() {
     let workload = synthetic(600, 3);
@@ -163,6 +211,7 @@ fn an_infeasible_tuning_says_so() {
         validated: &[],
         curves: None,
         late: None,
+        strata: None,
         file: None,
         next: &[],
     };

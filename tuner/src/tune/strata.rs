@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::bounding::{self, Bounds};
 use super::check::{BEGUN_WORK, CHECKED_WORK, KNOWN, begun, times_within, trial_replays};
+use super::equal::KEPT_MIN;
 use super::later::{self, Later, halves, with_spread};
 use super::watch::Watch;
 use super::{Progress, Stage, as_text, named_random, stream};
@@ -109,14 +110,17 @@ pub struct Odd {
 }
 
 /// Tries strata with all traces recorded on halves that they were not fitted on, beside an equal
-/// share. `None` if the recording is small, if it has more than 10,000 spans a second, or if
-/// asked to stop.
+/// share. `None` if the recording is small, if fewer than 100 traces would be kept of it, if it has
+/// more than 10,000 spans a second, or if asked to stop.
 pub fn try_strata(
     workload: &Workload,
     size: f64,
     (seed, random): (u64, RandomSource),
     stop: Stop<'_>,
 ) -> Option<Later> {
+    if workload.arrivals().len() as f64 * size < KEPT_MIN {
+        return None;
+    }
     let record = Some(recorded_by_default(workload)).filter(|record| *record == Record::All)?;
     let options = StrataOptions {
         size,
@@ -299,7 +303,7 @@ impl StrataTuning {
         let Grouping::Key(key) = grouping else { return None };
         let by_weights = self.replayed.dist_over_entropy_weighted.unwrap_or(self.replayed.dist_over_entropy);
         let comment = format!(
-            "Made by `astracer tune --late` from {workload}. Replayed {} times: dist/entropy by weights {:.3} (an equal \
+            "Made by `astracer tune` from {workload}. Replayed {} times: dist/entropy by weights {:.3} (an equal \
              share: {:.3}), {:.2} % of the bytes, {:.0} % of the spans recorded.",
             self.replayed.replays,
             by_weights.mean,

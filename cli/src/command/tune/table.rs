@@ -30,6 +30,7 @@ pub(super) struct Read {
     spans: u64,
     bytes: u64,
     keys: u64,
+    pub(super) functions: u64,
     seconds: f64,
 }
 
@@ -41,6 +42,7 @@ impl Read {
             spans: arrivals.iter().map(|arrival| u64::from(arrival.spans)).sum(),
             bytes: arrivals.iter().map(|arrival| arrival.bytes).sum(),
             keys: workload.keys().len() as u64,
+            functions: workload.function_count() as u64,
             seconds: arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9),
         }
     }
@@ -104,13 +106,13 @@ fn growth(growth: &Growth, unique_names: Option<f64>) -> String {
 }
 
 /// Warnings that ask for an action.
-fn needed(report: &Report<'_>) -> Vec<String> {
+pub(super) fn needed(report: &Report<'_>) -> Vec<String> {
     let tuning = report.tuning;
     let needed = tuning.warnings.iter().filter(|warning| !tuning.remarks.contains(warning)).cloned();
     needed.chain(report.input.warnings()).collect()
 }
 
-fn warning_line(warning: &str) -> String {
+pub(super) fn warning_line(warning: &str) -> String {
     format!("warning: {}\n", output::escaped(warning))
 }
 
@@ -154,7 +156,7 @@ fn table(report: &Report<'_>) -> String {
                 ("under the cap".to_owned(), tuning.replayed_capped.as_ref()),
                 ("equal share".to_owned(), tuning.replayed_share.as_ref()),
                 (
-                    best.map(|(name, _)| format!("best baseline: {name}")).unwrap_or_default(),
+                    best.map(|(name, _)| best_baseline(name)).unwrap_or_default(),
                     best.map(|(_, replayed)| replayed),
                 ),
             ];
@@ -178,6 +180,10 @@ fn table(report: &Report<'_>) -> String {
         "count\nerror",
     ];
     output::table(&header, rows)
+}
+
+pub(super) fn best_baseline(name: &str) -> String {
+    format!("best baseline: {name}")
 }
 
 fn cells(name: String, replayed: &Replayed) -> Vec<String> {
@@ -264,6 +270,13 @@ fn results(report: &Report<'_>) -> Vec<String> {
     if checks.len() > CHECKS_SHOWN {
         all.push(format!("{} more recordings were checked: see --verbose.\n", checks.len() - CHECKS_SHOWN));
     }
+    all.extend(keys_tried(report));
+    all
+}
+
+/// The keys that were tried, and whether one does better.
+pub(super) fn keys_tried(report: &Report<'_>) -> Vec<String> {
+    let mut all = Vec::new();
     if let Some(advised) = report.keys.as_ref().and_then(|keys| keys.keys.get(keys.advised?))
         && advised.key != report.key
     {
@@ -271,14 +284,6 @@ fn results(report: &Report<'_>) -> Vec<String> {
             "hint: --key {} does better ({:.2} of an equal share on blocks not tuned on).\n",
             output::escaped(&advised.key),
             advised.dist_over_entropy / advised.baseline
-        ));
-    }
-    if let Some(strata) = &report.strata {
-        let [low, high] = strata.interval;
-        all.push(format!(
-            "hint: --late decides by outcome: {:.2} ({low:.2} to {high:.2}) of an equal share by weights, on halves not \
-             fitted on.\n",
-            strata.ratio
         ));
     }
     if let Some(keys) = report.keys.as_ref().filter(|keys| keys.keys.len() > 2) {
@@ -335,7 +340,7 @@ fn ending(report: &Report<'_>, verbose: bool) -> String {
 }
 
 /// Everything else: the parameters, all measures, all replays, the searches, the keys.
-fn details(report: &Report<'_>) -> String {
+pub(super) fn details(report: &Report<'_>) -> String {
     let mut text = String::new();
     parameters(report.tuning, &mut text);
     if let Some(times) = report.unique_names {

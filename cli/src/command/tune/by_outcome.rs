@@ -1,0 +1,208 @@
+//! The screen of strata: what they keep, beside the sampler that decides at the start.
+
+use std::path::Path;
+
+use astracer_report::numbers::three;
+use astracer_samplers::strata::Record;
+use astracer_tuner::held_out::{HeldOut, Replayed};
+use astracer_tuner::statistics::Distribution;
+use astracer_tuner::tune::{Later, StrataTuning};
+use serde::Serialize;
+
+use super::Report;
+use super::table::{self, Read};
+use crate::load::Input;
+use crate::output;
+
+/// The processor time that recording a span takes beyond dropping it, us (docs/results/spans.md).
+const RECORDING_US: f64 = 0.096;
+/// The strata found, and how they do on other recordings.
+#[derive(Debug, Serialize)]
+pub(super) struct Found {
+    strata: usize,
+    record: String,
+    #[serde(flatten)]
+    pub(super) tuning: StrataTuning,
+    pub(super) validated: Vec<HeldOut>,
+}
+
+impl Found {
+    pub(super) fn new(tuning: StrataTuning) -> Self {
+        Found {
+            strata: tuning.late.strata.probabilities().map(|(_, strata)| strata.len()).sum(),
+            record: recorded(tuning.late.strata.record()),
+            tuning,
+            validated: Vec::new(),
+        }
+    }
+}
+
+/// The contents of the screen.
+pub(super) struct Shown<'a> {
+    pub(super) input: &'a Input,
+    pub(super) key: &'a str,
+    pub(super) read: &'a Read,
+    pub(super) found: &'a Found,
+    /// The sampler that was searched for, and its replays.
+    pub(super) head: Option<(String, &'a Replayed)>,
+    pub(super) best_baseline: Option<(String, &'a Replayed)>,
+    /// Sentences before the warnings.
+    pub(super) more: Vec<String>,
+    pub(super) warnings: Vec<String>,
+    pub(super) out: Option<&'a Path>,
+    pub(super) page: Option<&'a Path>,
+}
+
+/// The strata that are written, and the sampler that decides at the start beside them.
+pub(super) fn beside_the_start(report: &Report<'_>, found: &Found, verbose: bool) -> String {
+    let tuning = report.tuning;
+    let name = format!("at the start ({})", tuning.sampler_name());
+    let mut more = table::keys_tried(report);
+    more.push("--no-late writes the sampler that decides at the start.\n".to_owned());
+    let text = render(Shown {
+        input: report.input,
+        key: &report.key,
+        read: &report.read,
+        found,
+        head: tuning.replayed.as_ref().map(|replayed| (name, replayed)),
+        best_baseline: report.best_baseline.as_ref().map(|(name, of)| (table::best_baseline(name), of)),
+        more,
+        warnings: table::needed(report),
+        out: report.out,
+        page: report.report,
+    });
+    if verbose { text + "\nThe sampler that decides at the start:\n" + &table::details(report) } else { text }
+}
+
+fn recorded(record: Record) -> String {
+    match record {
+        Record::All => "all".to_owned(),
+        Record::Times(times) => times.to_string(),
+    }
+}
+
+pub(super) fn render(shown: Shown<'_>) -> String {
+    let tuning = &shown.found.tuning;
+    let functions = format!("functions\nof {}", output::count(shown.read.functions));
+    let header = [
+        "",
+        "traces\nkept",
+        "bytes\nkept",
+        &functions,
+        "dist/entropy by\nweights (95%)",
+        "as\ncounted",
+        "count\nerror",
+    ];
+    let head = shown.head.unwrap_or_else(|| ("head sampler alone".to_owned(), &tuning.head));
+    let rows = [("by outcome", &tuning.replayed), (&*head.0, head.1), ("equal share", &tuning.share)];
+    let rows = rows.into_iter().chain(shown.best_baseline.as_ref().map(|(name, of)| (&**name, *of)));
+    let table = output::table(&header, rows.map(|(name, of)| cells(name, of)));
+    let start = table::heading(shown.input, shown.read, shown.key);
+    let mut text = start + &table + &sentences(shown.found).concat() + &shown.more.concat();
+    let warnings = shown.warnings.into_iter().chain(shown.input.warnings());
+    text.extend(warnings.map(|warning| table::warning_line(&warning)));
+    if let Some(out) = shown.out.map(output::shown) {
+        text += &format!(
+            "\nwrote {out}: {} strata. To use it, start the service with\n  OTEL_TRACES_SAMPLER=astracer_file \
+             OTEL_TRACES_SAMPLER_ARG={out}\n",
+            output::count(shown.found.strata as u64)
+        );
+    }
+    if let Some(page) = shown.page {
+        text += &format!("wrote {}: open it in a browser\n", output::shown(page));
+    }
+    output::prose(&text)
+}
+
+pub(super) fn by_weights(replayed: &Replayed) -> Distribution {
+    replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy)
+}
+
+fn cells(name: &str, replayed: &Replayed) -> Vec<String> {
+    let found = by_weights(replayed);
+    let [low, high] = found.mean_interval.map(three);
+    vec![
+        name.to_owned(),
+        output::whole(replayed.traces.mean),
+        output::percent(replayed.tfcr.mean),
+        output::rounded(replayed.functions.mean),
+        match found.mean.is_finite() {
+            true => format!("{} ({low} to {high})", three(found.mean)),
+            false => "-".to_owned(),
+        },
+        three(replayed.dist_over_entropy.mean),
+        replayed.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
+    ]
+}
+
+fn sentences(found: &Found) -> Vec<String> {
+    let tuning = &found.tuning;
+    let mut all = vec![format!(
+        "Means of {} replays at jitters of 0, 5 and 50 ms. Less dist/entropy is better. Read the sample by its \
+         weights: as counted, what is slow or rare has too many traces.\n",
+        tuning.replayed.replays
+    )];
+    let how = match tuning.late.strata.record() {
+        Record::All => String::new(),
+        Record::Times(times) => format!(" ({times} x the head sampler's)"),
+    };
+    let ms = tuning.recorded_per_second * RECORDING_US / 1e3;
+    let ms = if ms < 0.1 { "less than 0.1".to_owned() } else { three(ms) };
+    all.push(format!(
+        "Recorded: {} of the spans{how}, {} a second; beyond dropping them, that takes {ms} ms of processor time a \
+         second in all processes together.\n",
+        output::percent(tuning.recorded),
+        output::rounded(tuning.recorded_per_second),
+    ));
+    if tuning.odd.traces > 0 {
+        all.push(format!(
+            "Of {} that failed or took longer than 99% of their key's, {} are kept (equal share: {}).\n",
+            output::plural(tuning.odd.traces, "trace"),
+            output::percent(tuning.odd.kept),
+            output::percent(tuning.odd.kept_by_share),
+        ));
+    }
+    let later = |later: &Later| {
+        let [low, high] = later.interval;
+        format!("{:.2} ({low:.2} to {high:.2})", later.ratio)
+    };
+    match (&tuning.later, &tuning.other_kind) {
+        (Some(own), other) => {
+            let other = other.as_ref().map_or_else(String::new, |other| {
+                let which = if tuning.by_kind { "without" } else { "with" };
+                format!("; {which} kinds of trees {:.2}", other.ratio)
+            });
+            let own = later(own);
+            all.push(format!("On each half, fitted on the other: {own} of an equal share{other}.\n"));
+        }
+        (None, _) => all.push(
+            "Not tried on time that the strata were not fitted on: too few traces, too few of them kept, or all.\n"
+                .to_owned(),
+        ),
+    }
+    for there in &found.validated {
+        let name = output::escaped(&there.name).into_owned();
+        let share =
+            there.replayed_share.map_or_else(|| "-".to_owned(), |share| three(share.dist_over_entropy.mean));
+        all.push(format!(
+            "On {name}: dist/entropy by weights {} (equal share {share}), {} of bytes.\n",
+            three(by_weights(&there.replayed).mean),
+            output::percent(there.replayed.tfcr.mean)
+        ));
+    }
+    if let Some(bounds) = &tuning.bounds {
+        all.push(format!(
+            "Cap: {} x the busiest minute, at most {} a day from each process (--no-cap).\n",
+            bounds.times,
+            output::bytes(bounds.bytes_a_day as u64)
+        ));
+    }
+    if let Some(growth) = &tuning.growth {
+        let without = if tuning.bounds.is_some() { " without the cap" } else { "" };
+        all.push(format!(
+            "If any one operation became {} times as frequent: kept bytes x {:.1}{without}, all x {:.1}.\n",
+            growth.calls, growth.kept_bytes, growth.bytes
+        ));
+    }
+    all
+}
