@@ -276,12 +276,12 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     options.check().map_err(|error| Failure::Usage(error.to_string()))?;
     check_inputs(args.source.paths.iter().chain(&args.validate))?;
     let files = Files::plan(args)?;
+    for path in &args.validate {
+        load::try_to_read(path, &args.source.reading, stop)?;
+    }
     // A page also shows the sampler that decides at the start.
     if args.strata.late && args.report.is_none() {
         return strata::run(args, &files.out, stop);
-    }
-    for path in &args.validate {
-        load::try_to_read(path, &args.source.reading, stop)?;
     }
     let load::Loaded { input, recording } = load::load_keeping(&args.source, keep(args, stop), stop)?;
     // Each phase may use the time that earlier phases left.

@@ -142,6 +142,11 @@ fn strata_are_fitted_written_and_replayed() {
         let file = std::fs::read_to_string(out.path()).expect("a file");
         assert!(!text.contains("by outcome") && !file.contains("[strata]"), "{other:?}: {text}");
     }
+    // Under a cap of one trace a second, 30 traces and a burst are left.
+    let text = unwrapped(&success(&run(&[&args[..], &["--cap", "traces=1,burst=5"]].concat())));
+    let capped = text.lines().find(|line| line.trim_start().starts_with("under the cap")).expect("a row");
+    let kept: u64 = capped.split_whitespace().nth(3).and_then(|kept| kept.parse().ok()).expect("a number");
+    assert!((20..60).contains(&kept), "{capped}");
     // Given ways to record, and no cap.
     let given = ["--record", "3", "--kinds", "never", "--no-cap"];
     let text = unwrapped(&success(&run(&[&args[..], &given].concat())));

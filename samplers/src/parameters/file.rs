@@ -1,6 +1,6 @@
 //! The structure of the file, and its conversion to parameters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::str::FromStr;
@@ -363,7 +363,12 @@ fn strata(text: &str, table: StrataTable) -> Result<(Strata, Range<usize>)> {
         strata = strata.with_record(value).map_err(at(record.span()))?;
     }
     if let Some(floor) = &table.floor {
-        strata = strata.with_floor(probability(text, floor)?);
+        let value = probability(text, floor)?;
+        if value > strata.size() {
+            let message = "the floor must be at most the size, since every stratum keeps at least the floor";
+            return Err(ParametersError::at(text, Some(floor.span()), message));
+        }
+        strata = strata.with_floor(value);
     }
     if let Some(given) = &table.half_life {
         let message = "give the half-life in calls, such as \"2000calls\"";
@@ -379,9 +384,19 @@ fn strata(text: &str, table: StrataTable) -> Result<(Strata, Range<usize>)> {
     }
     strata = strata.by_kind(table.kind);
     for (key, of_key) in table.p {
+        let mut given = BTreeSet::new();
         for (stratum, p) in of_key {
+            let place = stratum.span();
             let stratum: Stratum = from_text(text, &stratum)?;
             let value = probability(text, &p)?;
+            if stratum.kind.is_some() && !table.kind {
+                let message = "kinds of trees are told apart only with kind = true in [strata]";
+                return Err(ParametersError::at(text, Some(place), message));
+            }
+            if !given.insert(stratum) {
+                let message = "this stratum has a probability already";
+                return Err(ParametersError::at(text, Some(place), message));
+            }
             if value == Probability::ZERO {
                 let message = "a stratum's probability must be above 0, or sums would lack its traces; leave the line \
                                out, or give a small one";

@@ -403,7 +403,7 @@ fn strata_are_read_and_written() {
     let written = parameters.to_string();
     assert!(written.starts_with("version = 6\n"), "{written}");
     assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
-    let all = "version = 6\n[bucket]\ncapacity = 1\nrate = 1\n[strata]\nsize = 0.1\nrecord = \"all\"\nfloor = 0.5\n\
+    let all = "version = 6\n[bucket]\ncapacity = 1\nrate = 1\n[strata]\nsize = 0.1\nrecord = \"all\"\nfloor = 0.05\n\
                [budget]\nbytes = 5.0\n";
     let all: Parameters = all.parse().unwrap();
     assert_eq!(all.budget.as_ref().unwrap().interval(), Nanos::from_secs(3_600));
@@ -421,6 +421,11 @@ fn strata_that_cannot_be_are_refused_with_their_line() {
     refused(&file("size = 0.1\nlambda = 0"), Some(6), "lambda");
     refused(&file("size = 0.1\nsise = 0"), Some(6), "sise");
     refused(&file("size = 0.1\n[strata.p.a]\n\"41\" = 0.5"), Some(7), "from -1 to 40");
+    refused(&file("size = 0.1\nfloor = 0.2"), Some(6), "at most the size");
+    refused(&file("size = 0.1\n[strata.p.a]\n\"4:ab\" = 0.5"), Some(7), "only with kind = true");
+    let twice = "kind = true\nsize = 0.1\n[strata.p.a]\n\"4\" = 0.5\n\"5\" = 0.5\n\"04\" = 0.5";
+    // In the order of the texts, "04" is the first.
+    refused(&file(twice), Some(8), "already");
     refused(&file("size = 0.1\n[strata.p.a]\n\"4\" = 1.5"), Some(7), "from 0 to 1");
     refused(&file("size = 0.1\n[strata.p.a]\n\"4\" = 0.0"), Some(7), "above 0");
     refused(&file("size = 0.1\n[budget]\nbytes = 1.0\ninterval = \"60s\""), Some(8), "1h");

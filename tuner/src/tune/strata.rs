@@ -1,5 +1,7 @@
 //! Tunes late strata: a fit in closed form, tried on halves of the time that it was not fitted on.
 
+use std::sync::Arc;
+
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::strata::Record;
 use astracer_samplers::{Cap, ConfigError, Probability, RandomSource};
@@ -73,6 +75,8 @@ pub struct StrataTuning {
     pub kept: f64,
     /// The strata on draws of their own.
     pub replayed: Replayed,
+    /// The strata under the cap that was given; `None` without one, or if they have no bytes.
+    pub replayed_capped: Option<Replayed>,
     /// The head sampler of the same size alone.
     pub head: Replayed,
     /// An equal share of the same size.
@@ -169,10 +173,14 @@ pub fn tune_strata(
     let first = begun(times_within(workload, BEGUN_WORK)).min(replayed.replays) as usize;
     let draws = Draw::unseen(first, options.seed, options.random);
     let share = Candidate::equal_share(replayed.tfcr.mean)?;
-    watch.begin(Stage::Replaying, 2 * first as u64);
+    watch.begin(Stage::Replaying, 3 * first as u64);
     let replay =
         |candidate: &Candidate| Replayed::new(workload, candidate, &draws, stop, &|| watch.evaluated(None));
     let (head, of_share) = (replay(&fit.late.head.clone().into())?, replay(&share)?);
+    let replayed_capped = match options.cap.filter(|cap| *cap != Cap::none()) {
+        Some(cap) => Some(replay(&Candidate::Late(Arc::new(fit.late.clone()), cap))?),
+        None => None,
+    };
     let odd = odd(workload, [&candidate, &share], &draws[..first.min(ODD_REPLAYS)], stop)?;
     let bounded = match options.cap {
         Some(cap) => (cap, None),
@@ -188,6 +196,7 @@ pub fn tune_strata(
         kept: replayed.traces.mean / workload.arrivals().len() as f64,
         recorded_per_second: fit.recorded * spans / seconds(workload),
         replayed,
+        replayed_capped,
         head,
         share: of_share,
         odd,

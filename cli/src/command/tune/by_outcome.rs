@@ -94,8 +94,11 @@ pub(super) fn render(shown: Shown<'_>) -> String {
         "count\nerror",
     ];
     let head = shown.head.unwrap_or_else(|| ("head sampler alone".to_owned(), &tuning.head));
-    let rows = [("by outcome", &tuning.replayed), (&*head.0, head.1), ("equal share", &tuning.share)];
-    let rows = rows.into_iter().chain(shown.best_baseline.as_ref().map(|(name, of)| (&**name, *of)));
+    let own = std::iter::once(("by outcome", &tuning.replayed));
+    let rows = own
+        .chain(tuning.replayed_capped.as_ref().map(|of| ("under the cap", of)))
+        .chain([(&*head.0, head.1), ("equal share", &tuning.share)])
+        .chain(shown.best_baseline.as_ref().map(|(name, of)| (&**name, *of)));
     let table = output::table(&header, rows.map(|(name, of)| cells(name, of)));
     let start = table::heading(shown.input, shown.read, shown.key);
     let mut text = start + &table + &sentences(shown.found).concat() + &shown.more.concat();
