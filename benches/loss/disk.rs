@@ -75,11 +75,11 @@ pub(crate) fn run() {
         drop(spool);
         let begin = Instant::now();
         let (mut spool, recovered) = Spool::open(disk(), settings).expect("a spool");
-        let first = spool.peek(0).expect("readable").expect("a record");
+        let first = spool.take(0).expect("readable").expect("a record");
         let recovery = begin.elapsed();
         let begin = Instant::now();
         spool.settle(&first, Settlement::Delivered);
-        while let Some(record) = spool.peek(0).expect("readable") {
+        while let Some(record) = spool.take(0).expect("readable") {
             spool.settle(&record, Settlement::Delivered);
         }
         let rate = |time: Duration| TOTAL_BYTES as f64 / time.as_secs_f64() / 1e6;

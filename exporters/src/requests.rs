@@ -13,6 +13,10 @@ use astracer_model::destination::{Attempt, DeliveryReport};
 use astracer_model::destination::{Counter, Delivery};
 use astracer_model::destination::{ErrorKind, ExportError};
 
+/// Joined requests are this large. Four of them in flight carry 20 MB/s to a server that answers
+/// after 200 ms.
+const JOIN_BYTES: usize = 1 << 20;
+
 /// The encoding and transport of requests.
 pub(crate) trait Wire {
     /// A body that can be sent more than once.
@@ -63,6 +67,8 @@ struct Call<'c, W> {
     settled: usize,
     /// True if the call came after the shutdown.
     is_late: bool,
+    /// True if a refused request is left to the caller, who can split it.
+    is_whole: bool,
 }
 
 impl Requests {
@@ -80,12 +86,22 @@ impl Requests {
 
     /// Sends spans with retries. A failed request does not prevent the others from being sent.
     pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> DeliveryReport {
-        self.call(wire, spans, Some(self.availability.deadline()), self.timeout).outcome
+        self.call(wire, spans, Some(self.availability.deadline()), self.timeout, false).outcome
     }
 
     /// Sends spans without retries. See [`Destination::try_send`](crate::Destination::try_send).
     pub(crate) fn try_send<W: Wire>(&self, wire: &W, spans: &[Span<'_>], timeout: Duration) -> Attempt {
-        self.call(wire, spans, None, timeout.min(self.timeout))
+        self.call(wire, spans, None, timeout.min(self.timeout), false)
+    }
+
+    /// Sends spans in one request. See [`Destination::try_whole`](crate::Destination::try_whole).
+    pub(crate) fn try_whole<W: Wire>(&self, wire: &W, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        self.call(wire, spans, None, timeout.min(self.timeout), true)
+    }
+
+    /// The size up to which small calls are joined.
+    pub(crate) fn join_bytes(&self) -> usize {
+        self.bytes_max.min(JOIN_BYTES)
     }
 
     fn call<W: Wire>(
@@ -94,10 +110,11 @@ impl Requests {
         spans: &[Span<'_>],
         deadline: Option<Duration>,
         timeout: Duration,
+        is_whole: bool,
     ) -> Attempt {
         let (outcome, is_late) = (DeliveryReport::default(), self.availability.is_closed());
-        let mut call =
-            Call { wire, bytes_max: self.bytes_max, deadline, timeout, outcome, settled: 0, is_late };
+        let bytes_max = self.bytes_max;
+        let mut call = Call { wire, bytes_max, deadline, timeout, outcome, settled: 0, is_late, is_whole };
         if !spans.is_empty() {
             self.send_some(&mut call, spans);
         }
@@ -129,6 +146,10 @@ impl Requests {
             }
             Err(error) => error,
         };
+        if call.is_whole {
+            call.outcome.error = Some(error);
+            return false;
+        }
         if error.kind() == ErrorKind::TooLarge {
             // Lowering the limit avoids one request per span to a server that rejects everything.
             call.bytes_max = call.bytes_max.min(bytes.saturating_sub(1));

@@ -169,6 +169,14 @@ impl Destination for Zipkin {
         self.requests.try_send(&self.wire, spans, timeout)
     }
 
+    fn try_whole(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        self.requests.try_whole(&self.wire, spans, timeout)
+    }
+
+    fn join_bytes(&self) -> usize {
+        self.requests.join_bytes()
+    }
+
     fn counter(&self) -> Counter {
         self.requests.counter.clone()
     }

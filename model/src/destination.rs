@@ -37,6 +37,19 @@ pub trait Destination: Send + Sync + Debug {
         Attempt { outcome: self.deliver(spans), settled: spans.len(), retry_in: Duration::ZERO }
     }
 
+    /// Returns the size in bytes up to which small calls should be joined, because each costs a
+    /// round trip; 0 if joining gains nothing, or if there is no [`try_whole`](Self::try_whole).
+    fn join_bytes(&self) -> usize {
+        0
+    }
+
+    /// Sends spans once and in one request, for a caller that can split them. Like
+    /// [`try_send`](Self::try_send), except that a request that is refused or too large leaves all
+    /// spans to the caller, uncounted, with the reason.
+    fn try_whole(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        self.try_send(spans, timeout)
+    }
+
     /// Returns a handle to the counts since the start. It outlives the destination.
     fn counter(&self) -> Counter;
 
@@ -153,6 +166,14 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
 
     fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
         (**self).try_send(spans, timeout)
+    }
+
+    fn join_bytes(&self) -> usize {
+        (**self).join_bytes()
+    }
+
+    fn try_whole(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        (**self).try_whole(spans, timeout)
     }
 
     fn counter(&self) -> Counter {

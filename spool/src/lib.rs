@@ -2,6 +2,7 @@
 //!
 //! A record is a payload of bytes, with its number of spans and the time when it was appended.
 //! [`Spool`] appends records at one end and returns them at the other, in order and at least once.
+//! Several records may be under way at a time, and may be settled in any order.
 //! It has limits on size and age, keeps rejected records in a dead-letter log, and counts every
 //! span of a record that it had to give up.
 //!
@@ -74,15 +75,18 @@ mod disk;
 mod frame;
 mod inventory;
 mod lock;
+mod reading;
 mod record;
 mod scan;
 mod segment;
 mod series;
 mod settings;
+mod settling;
 mod spool;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod verify;
+mod window;
 
 pub use damage::Damage;
 pub use dead::{DeadLetter, Revived};

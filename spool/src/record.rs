@@ -3,14 +3,14 @@
 use std::fmt;
 use std::io;
 
-/// Identifies a record while it is at the head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Identifies a record while it is under way. Later records have greater ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordId {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
 }
 
-/// A record at the head of the queue.
+/// A waiting record, as [`Spool::take`](crate::Spool::take) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The record's identifier, for [`Spool::settle`](crate::Spool::settle).
@@ -27,7 +27,7 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// The outcome of an attempt to deliver the head.
+/// The outcome of an attempt to deliver a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settlement<'r> {
@@ -37,7 +37,7 @@ pub enum Settlement<'r> {
     /// reason.
     Rejected(&'r str),
     /// This many leading spans of the payload are settled, including those of earlier attempts. The
-    /// record stays at the head until all of them are.
+    /// record waits again until all of them are.
     Partly(u32),
     /// Like [`Settlement::Partly`], but some of the spans that this attempt has settled were
     /// permanently rejected. If `rejected` is not 0, the record goes to the dead letters.
@@ -49,6 +49,39 @@ pub enum Settlement<'r> {
         /// The reason for the rejection.
         reason: &'r str,
     },
+    /// The record was delivered together with others, and some spans of them all were permanently
+    /// rejected, unknown which. The record goes to the dead letters, even if `rejected` is 0.
+    PerhapsRejected {
+        /// The number of rejected spans that count as this record's.
+        rejected: u32,
+        /// The reason for the rejection.
+        reason: &'r str,
+    },
+}
+
+/// Spans by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) passed_on: u64,
+    pub(crate) rejected: u64,
+    pub(crate) expired: u64,
+    pub(crate) damaged: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Ends {
+    pub(crate) fn total(&self) -> u64 {
+        let Ends { passed_on, rejected, expired, damaged, dropped } = *self;
+        passed_on + rejected + expired + damaged + dropped
+    }
+
+    pub(crate) fn add(&mut self, other: Ends) {
+        self.passed_on += other.passed_on;
+        self.rejected += other.rejected;
+        self.expired += other.expired;
+        self.damaged += other.damaged;
+        self.dropped += other.dropped;
+    }
 }
 
 /// Spans by outcome since the spool was opened.

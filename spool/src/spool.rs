@@ -1,4 +1,4 @@
-//! The queue on top of the log: limits, the head, and counts of every outcome.
+//! The queue on top of the log: opening it, appending within its limits, and writing its position.
 
 use std::fmt;
 use std::io;
@@ -8,38 +8,35 @@ use crate::damage::{Damage, Damages};
 use crate::disk::Disk;
 use crate::frame::SEGMENT_START;
 use crate::inventory::Inventory;
-use crate::record::{AppendError, Counts, Record, RecordId, Recovered, Settlement};
-use crate::scan::Found;
-use crate::segment::{BAD_PAYLOAD, NO_FRAME, Segment, UNFINISHED};
+use crate::record::{AppendError, Counts, Recovered};
+use crate::segment::{Segment, UNFINISHED};
 use crate::series::{Entry, Series};
 use crate::settings::{Settings, WhenSpoolFull};
-
-/// The record that was returned last.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    id: RecordId,
-    end: u64,
-    kind: u32,
-    time_ns: u64,
-    spans: u32,
-    settled: u32,
-    /// True if the head's segment was removed to free space. The record then counts as delivered if
-    /// its delivery succeeds, otherwise as dropped.
-    is_orphan: bool,
-}
+use crate::window::{Slot, Window};
 
 /// A queue of records in a folder, used by one process at a time.
 #[derive(Debug)]
 pub struct Spool {
     pub(crate) disk: Box<dyn Disk>,
-    live: Series,
+    pub(crate) live: Series,
     pub(crate) dead: Series,
     cursor: Cursor,
-    position: Position,
-    head: Option<Head>,
-    settings: Settings,
+    /// The position before the first record that has not ended.
+    pub(crate) position: Position,
+    /// The place up to which the log was read; `settled` is the number of spans before it.
+    pub(crate) frontier: Position,
+    /// The records between the two.
+    pub(crate) window: Window,
+    /// Damaged spans between the last record of the window and the frontier.
+    pub(crate) gap: u64,
+    /// Records under way whose segment was removed to free space. They count as delivered if their
+    /// delivery succeeds, otherwise as dropped.
+    pub(crate) orphans: Vec<Slot>,
+    /// The segment that could not be read last.
+    pub(crate) unreadable: Option<u64>,
+    pub(crate) settings: Settings,
     pub(crate) counts: Counts,
-    damage: Damages,
+    pub(crate) damage: Damages,
     _lock: Locked,
 }
 
@@ -117,15 +114,29 @@ impl Spool {
         let counts =
             Counts { found: recovered.spans, pending: recovered.spans, dead_letters, ..Counts::default() };
         let lock = Locked(lock);
-        let mut spool =
-            Spool { disk, live, dead, cursor, position, head: None, settings, counts, damage, _lock: lock };
+        let mut spool = Spool {
+            disk,
+            live,
+            dead,
+            cursor,
+            position,
+            frontier: position,
+            window: Window::default(),
+            gap: 0,
+            orphans: Vec::new(),
+            unreadable: None,
+            settings,
+            counts,
+            damage,
+            _lock: lock,
+        };
         // Segments that are gone cost their spans now, so that they do not count as dropped later.
         let first = spool.live.segments.front().map_or(Some(spool.live.spans_total), |first| {
             first.header.map(|header| header.spans_before).filter(|_| first.number == position.segment)
         });
         if let Some(first) = first.filter(|&first| first > position.settled) {
             spool.give_up_damaged(first);
-            spool.write_cursor();
+            spool.commit();
         }
         spool.remove_settled_segments();
         Ok((spool, recovered))
@@ -197,199 +208,7 @@ impl Spool {
         self.live.sync(&*self.disk).and(self.dead.sync(&*self.disk))
     }
 
-    /// Returns the oldest record, or `None` if there is none. It stays at the head until
-    /// [`settle`](Self::settle) is called. Records that are too old or damaged are skipped, and
-    /// counted.
-    ///
-    /// # Errors
-    ///
-    /// If the disk cannot be read. [`skip_segment`](Self::skip_segment) then gives up the
-    /// unreadable part.
-    pub fn peek(&mut self, now_ns: u64) -> io::Result<Option<Record>> {
-        if let Some(orphan) = self.head.take_if(|head| head.is_orphan) {
-            let left = u64::from(orphan.spans - orphan.settled);
-            self.counts.dropped += left;
-            self.counts.pending -= left;
-        }
-        let settled = self.position.settled;
-        let head = self.find_head(now_ns);
-        if self.position.settled != settled {
-            // The cursor is written so that the next process does not find the skipped records
-            // again.
-            self.write_cursor();
-        }
-        head
-    }
-
-    fn find_head(&mut self, now_ns: u64) -> io::Result<Option<Record>> {
-        loop {
-            let Position { segment, offset, .. } = self.position;
-            let (found, bytes) = match self.live.segment(segment) {
-                Some(segment) => (segment.look(offset)?, segment.bytes),
-                None => (Found::End, 0),
-            };
-            let header = match found {
-                Found::Frame(header) => header,
-                Found::Damage { next } => {
-                    self.note(offset, next - offset, NO_FRAME);
-                    self.position.offset = next;
-                    continue;
-                }
-                Found::Torn | Found::End => {
-                    if found == Found::Torn {
-                        self.note(offset, bytes - offset, UNFINISHED);
-                    }
-                    if !self.next_segment() {
-                        return Ok(None);
-                    }
-                    continue;
-                }
-            };
-            let end = offset + header.frame_bytes();
-            if header.was_refused(self.live.begin_of_next(segment)) {
-                self.advance(end, self.position.settled);
-                continue;
-            }
-            // Everything between the last settled span and this record was damaged.
-            self.give_up_damaged(header.spans_before);
-            let id = RecordId { segment, offset };
-            let after = header.spans_after();
-            let settled =
-                u32::try_from(self.position.settled.saturating_sub(header.spans_before)).unwrap_or(0);
-            if settled >= header.spans && header.spans > 0 {
-                self.advance(end, after);
-                continue;
-            }
-            let max_age = u64::try_from(self.settings.max_age.as_nanos()).unwrap_or(u64::MAX);
-            // If the clock was set back, no record counts as older.
-            if now_ns.saturating_sub(header.time_ns) > max_age {
-                self.give_up_until(after, |counts| &mut counts.expired);
-                self.advance(end, after);
-                continue;
-            }
-            let payload = match self.live.segment(segment) {
-                Some(segment) => segment.payload(offset, &header)?,
-                None => None,
-            };
-            let Some(payload) = payload else {
-                self.note(offset, header.frame_bytes(), BAD_PAYLOAD);
-                self.give_up_damaged(after);
-                self.advance(end, after);
-                continue;
-            };
-            let (kind, time_ns, spans) = (header.kind, header.time_ns, header.spans);
-            self.head = Some(Head { id, end, kind, time_ns, spans, settled, is_orphan: false });
-            return Ok(Some(Record { id, kind, time_ns, spans, settled, payload }));
-        }
-    }
-
-    /// Records the outcome of the record at the head. A call for any other record is ignored.
-    pub fn settle(&mut self, record: &Record, settlement: Settlement<'_>) {
-        let Some(head) = self.head.filter(|head| head.id == record.id) else { return };
-        let left = head.spans - head.settled;
-        let up_to = |settled: u32| settled.clamp(head.settled, head.spans) - head.settled;
-        let (done, rejected, reason) = match settlement {
-            Settlement::Delivered => (left, 0, ""),
-            Settlement::Rejected(reason) => (left, left, reason),
-            Settlement::Partly(settled) => (up_to(settled), 0, ""),
-            Settlement::PartlyRejected { settled, rejected, reason } => {
-                let done = up_to(settled);
-                (done, rejected.min(done), reason)
-            }
-        };
-        if rejected > 0 {
-            let entry =
-                Entry { kind: head.kind, time_ns: head.time_ns, spans: rejected, payload: &record.payload };
-            self.bury(&entry, reason);
-        }
-        let (left, done, rejected) = (u64::from(left), u64::from(done), u64::from(rejected));
-        self.counts.rejected += rejected;
-        self.counts.delivered += done - rejected;
-        self.counts.pending -= done;
-        if head.is_orphan {
-            self.counts.dropped += left - done;
-            self.counts.pending -= left - done;
-            self.head = None;
-            return;
-        }
-        self.position.settled += done;
-        if done == left {
-            self.advance(head.end, self.position.settled);
-        } else {
-            // The attempt is over, so the record may now be dropped like any other.
-            self.head = None;
-        }
-        self.write_cursor();
-    }
-
-    /// Gives up the rest of the segment at the head because it cannot be read. Its spans count as
-    /// damaged.
-    pub fn skip_segment(&mut self) {
-        if self.live.is_last(self.position.segment) {
-            self.live.seal();
-        }
-        let until = self.live.spans_before_next(self.position.segment);
-        let bytes =
-            self.live.at_or_after(self.position.segment).map_or(SEGMENT_START, |segment| segment.bytes);
-        self.note(self.position.offset, bytes.saturating_sub(self.position.offset), "cannot be read");
-        self.give_up_damaged(until);
-        self.advance(bytes, until.max(self.position.settled));
-        self.write_cursor();
-    }
-
-    /// Moves the position past a record.
-    fn advance(&mut self, offset: u64, settled: u64) {
-        self.position.offset = offset;
-        self.position.settled = settled;
-        self.head = None;
-    }
-
-    /// Counts the spans of the log up to number `spans` as lost.
-    fn give_up_until(&mut self, spans: u64, reason: impl FnOnce(&mut Counts) -> &mut u64) {
-        let lost = spans.saturating_sub(self.position.settled);
-        *reason(&mut self.counts) += lost;
-        self.counts.pending -= lost;
-        self.position.settled += lost;
-    }
-
-    /// Moves to the next segment and removes the segments before it; false if this is the last one.
-    fn next_segment(&mut self) -> bool {
-        let before_next = self.live.spans_before_next(self.position.segment);
-        let next =
-            self.live.at_or_after(self.position.segment.saturating_add(1)).map(|segment| segment.number);
-        let Some(next) = next else {
-            // The end of the log. Spans missing from its last segment were damaged.
-            self.give_up_damaged(self.live.spans_total);
-            return false;
-        };
-        let is_known =
-            self.live.segments.iter().any(|segment| segment.number == next && segment.header.is_some());
-        if is_known {
-            self.give_up_damaged(before_next);
-        }
-        self.position = Position { segment: next, offset: SEGMENT_START, settled: self.position.settled };
-        self.head = None;
-        self.write_cursor();
-        self.remove_settled_segments();
-        true
-    }
-
-    /// Adds damage in the segment at the position to the list.
-    fn note(&mut self, offset: u64, bytes: u64, description: &'static str) {
-        if let Some(segment) = self.live.segment(self.position.segment) {
-            self.damage.push(Damage::new(&segment.name, (offset, bytes), description));
-        }
-    }
-
-    /// Counts the spans of the log up to number `spans` as damaged.
-    fn give_up_damaged(&mut self, spans: u64) {
-        let lost = spans.saturating_sub(self.position.settled);
-        let name = self.live.segment(self.position.segment).map_or("live", |segment| &segment.name);
-        self.damage.lost(name, self.position.offset, lost);
-        self.give_up_until(spans, |counts| &mut counts.damaged);
-    }
-
-    fn remove_settled_segments(&mut self) {
+    pub(crate) fn remove_settled_segments(&mut self) {
         let is_settled = |segment: &Segment| segment.number < self.position.segment;
         if !self.live.segments.front().is_some_and(is_settled) {
             return;
@@ -408,68 +227,15 @@ impl Spool {
     /// Frees all segments if everything in them is settled; false if there was nothing to free.
     fn drop_settled_tail(&mut self) -> bool {
         let Some(last) =
-            self.live.segments.back().filter(|_| self.counts.pending == 0 && self.head.is_none())
+            self.live.segments.back().filter(|_| self.counts.pending == 0 && self.window.is_empty())
         else {
             return false;
         };
-        self.position =
+        self.frontier =
             Position { segment: last.number + 1, offset: SEGMENT_START, settled: self.live.spans_total };
         self.live.seal();
-        self.write_cursor();
-        self.remove_settled_segments();
+        self.commit();
         true
-    }
-
-    fn drop_oldest(&mut self) {
-        let Some(number) = self.live.segments.front().map(|segment| segment.number) else { return };
-        if self.live.is_last(number) {
-            self.live.seal();
-        }
-        let until = self.live.spans_before_next(number).max(self.position.settled);
-        let mut lost = until - self.position.settled;
-        // The spans of a record that is being delivered are counted by its outcome.
-        if let Some(head) = self.head.as_mut().filter(|head| head.id.segment == number && !head.is_orphan) {
-            lost -= u64::from(head.spans - head.settled);
-            head.is_orphan = true;
-        }
-        self.counts.dropped += lost;
-        self.counts.pending -= lost;
-        self.position = Position { segment: number + 1, offset: SEGMENT_START, settled: until };
-        self.write_cursor();
-        self.remove_settled_segments();
-    }
-
-    /// Stores a record with rejected spans in the dead letters, with the reason. The payload is
-    /// complete, including the spans that were accepted.
-    fn bury(&mut self, entry: &Entry<'_>, reason: &str) {
-        let mut end = reason.len().min(usize::from(u16::MAX));
-        while !reason.is_char_boundary(end) {
-            end -= 1;
-        }
-        let mut letter = (end as u16).to_le_bytes().to_vec();
-        letter.extend_from_slice(&reason.as_bytes()[..end]);
-        letter.extend_from_slice(entry.payload);
-        let is_over =
-            |dead: &Series| dead.bytes() + dead.bytes_for(letter.len()) > self.settings.dead_letter_bytes;
-        // A dead letter larger than the whole limit must not evict others.
-        let may_fit = Series::bytes_alone(letter.len()) <= self.settings.dead_letter_bytes;
-        while may_fit && is_over(&self.dead) {
-            let Some(first) = self.dead.segments.front() else { break };
-            let before = first.header.map_or(0, |header| header.spans_before);
-            let lost = self.dead.spans_before_next(first.number).saturating_sub(before);
-            self.counts.dead_letters_lost += lost;
-            self.counts.dead_letters = self.counts.dead_letters.saturating_sub(lost);
-            if self.dead.remove_first(&*self.disk).is_err() {
-                self.counts.disk_errors += 1;
-            }
-        }
-        let letter = Entry { payload: &letter, ..*entry };
-        if is_over(&self.dead) || self.dead.append(&*self.disk, &letter).is_err() {
-            self.counts.dead_letters_lost += u64::from(entry.spans);
-        } else {
-            self.counts.dead_letters += u64::from(entry.spans);
-            self.write_end(Log::Dead);
-        }
     }
 
     pub(crate) fn write_end(&mut self, log: Log) {
@@ -482,7 +248,7 @@ impl Spool {
         }
     }
 
-    fn write_cursor(&mut self) {
+    pub(crate) fn write_cursor(&mut self) {
         if self.cursor.write(&self.position).is_err() {
             self.counts.disk_errors += 1;
         }

@@ -43,14 +43,15 @@ fn dead_letters_are_sent_again_by_reason_or_all() {
     assert_eq!((code, server.requests().len()), (Some(1), 0), "{text}");
     assert!(text.contains("dead letters: 6 spans"), "{text}");
     let (code, text) = drain(&server, &["--dead=401"]);
-    assert_eq!((code, server.requests().len()), (Some(1), 2), "{text}");
+    // Both letters are joined in one request.
+    assert_eq!((code, server.requests().len()), (Some(1), 1), "{text}");
     assert!(text.contains("sent again: 4 dead spans") && text.contains("dead letters: 2 spans"), "{text}");
     // A letter that is refused again is a dead letter again.
     let (code, text) = drain(&refusing, &["--dead"]);
     assert_eq!((code, refusing.requests().len()), (Some(1), 1), "{text}");
     assert!(text.contains("dead letters: 2 spans"), "{text}");
     let (code, text) = drain(&server, &["--dead"]);
-    assert_eq!((code, server.requests().len()), (Some(0), 3), "{text}");
+    assert_eq!((code, server.requests().len()), (Some(0), 2), "{text}");
     let found = success(&run(&["spool", "inspect", dir, "--json"]));
     let found: Value = serde_json::from_str(&found).expect("JSON");
     assert_eq!((&found["dead_letter_spans"], &found["pending_spans"]), (&0.into(), &0.into()));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_exporters::{Destination, Files, Otlp, Protocol, Retry, Spooled, Zipkin};
+use astracer_exporters::{Destination, Files, Otlp, Protocol, Retry, SpoolMode, Spooled, Zipkin};
 use astracer_model::sink::Record;
 use astracer_model::{Problem, Sink, Span};
 use astracer_recording::source;
@@ -404,4 +404,26 @@ fn each_fault_protocol_and_storage_loses_nothing_or_tells_it() {
         }
     });
     assert_eq!(*failed.lock().unwrap(), [""; 0]);
+}
+
+/// Rows of delay and rate: a distant server gets spans as fast as they come. Sent one a round trip,
+/// the second row would need 100 s for the spans of one second.
+#[test]
+fn a_distant_server_keeps_up() {
+    for (delay, requests, spans_each) in [(100, 66, 40), (200, 500, 40)] {
+        let (server, folder) = (Moody::start(Mood::Late(delay)), tempfile::tempdir().unwrap());
+        let otlp = Backend::Http(server.clone()).destination(Kind::Http, (PATIENCE, PATIENCE));
+        let spooled = Spooled::builder(folder.path()).with_mode(SpoolMode::Durable).open(otlp).unwrap();
+        let began = Instant::now();
+        for request in 0..requests {
+            let due = Duration::from_secs(1) * request / requests;
+            thread::sleep(due.saturating_sub(began.elapsed()));
+            let first = u64::from(request * spans_each);
+            assert_eq!(spooled.deliver(&spans(first + 1..=first + u64::from(spans_each))).lost.total(), 0);
+        }
+        // Nothing waits longer than a second on an idle machine, and this one may be busy.
+        assert_eq!(spooled.drain(Duration::from_secs(3)), 0, "{delay} ms, {requests} requests a second");
+        assert_eq!(server.taken().0.len() as u64, u64::from(requests * spans_each));
+        server.set(Mood::Ended);
+    }
 }

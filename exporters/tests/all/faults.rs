@@ -31,8 +31,8 @@ pub(crate) enum Mood {
     Hangs,
     /// A response in single bytes, 5 ms apart.
     Slow,
-    /// A response after 300 ms.
-    Late,
+    /// A response after this many milliseconds.
+    Late(u64),
     /// The connection is reset before the response.
     Resets,
     /// A response in another protocol.
@@ -119,7 +119,7 @@ impl Moody {
             let body: Vec<u8> = bytes.drain(..head + length).skip(head).collect();
             self.requests.fetch_add(1, Ordering::SeqCst);
             let mood = self.mood();
-            if matches!(mood, Mood::Takes | Mood::Slow | Mood::Late | Mood::HalfClosed) {
+            if matches!(mood, Mood::Takes | Mood::Slow | Mood::Late(_) | Mood::HalfClosed) {
                 let found = match body.first() {
                     // Zipkin's JSON is a list.
                     Some(b'[') => zipkin_numbers(&body),
@@ -128,8 +128,10 @@ impl Moody {
                 self.taken.lock().unwrap().extend(found);
             }
             match mood {
-                Mood::Takes | Mood::Late => {
-                    thread::sleep(if mood == Mood::Late { MS(300) } else { MS(0) });
+                Mood::Takes | Mood::Late(_) => {
+                    if let Mood::Late(delay) = mood {
+                        thread::sleep(MS(delay));
+                    }
                     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
                 }
                 Mood::Slow => {
@@ -321,7 +323,7 @@ fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
 #[test]
 fn a_shutdown_drains_a_spool_whose_destination_is_just_back() {
     // The server recovers but is slow; or it asks for a pause of a second and then recovers.
-    for (fault, then) in [(Mood::Stopped, Mood::Late), (Mood::Busy(503, Some(1)), Mood::Takes)] {
+    for (fault, then) in [(Mood::Stopped, Mood::Late(300)), (Mood::Busy(503, Some(1)), Mood::Takes)] {
         let (server, folder) = (Moody::start(fault), tempfile::tempdir().unwrap());
         let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(server.url());
         let retry = Retry::default().with_initial_delay(MS(5)).with_max_delay(MS(40));

@@ -34,16 +34,17 @@ fn records_come_back_in_order_after_a_restart() {
     );
     assert!(files.iter().all(|(_, bytes)| bytes.len() == 80 + 3 * 60));
     let mut spool = open(&disk, &settings);
-    let first = spool.peek(5).unwrap().unwrap();
+    let first = spool.take(5).unwrap().unwrap();
     assert_eq!((first.kind, first.spans, first.settled, number(&first.payload)), (9, 1, 0, 0));
     // Some of record 1's two spans are settled, then the process restarts.
     spool.settle(&first, Settlement::Delivered);
-    let second = spool.peek(5).unwrap().unwrap();
+    let second = spool.take(5).unwrap().unwrap();
     spool.settle(&second, Settlement::Partly(1));
     drop(spool);
     let mut spool = open(&disk, &settings);
-    let again = spool.peek(5).unwrap().unwrap();
+    let again = spool.take(5).unwrap().unwrap();
     assert_eq!((again.spans, again.settled, number(&again.payload)), (2, 1, 1));
+    spool.settle(&again, Settlement::Partly(1));
     assert_eq!(drain(&mut spool), [1, 2, 3, 4, 5]);
     // 1 + 2 + ... + 6 spans, without the two that were settled.
     assert_eq!((spool.counts().found, spool.counts().delivered, spool.counts().pending), (19, 19, 0));
@@ -130,7 +131,7 @@ fn a_lost_cursor_costs_duplicates_and_no_record() {
     let (disk, settings) = filled();
     let mut spool = open(&disk, &settings);
     for _ in 0..2 {
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::Delivered);
     }
     drop(spool);

@@ -16,7 +16,7 @@ fn filled() -> (MemoryDisk, Settings) {
     for number in 0..6 {
         spool.append(0, 0, spans(number), &payload(number, 4)).unwrap();
     }
-    let record = spool.peek(0).unwrap().unwrap();
+    let record = spool.take(0).unwrap().unwrap();
     spool.settle(&record, Settlement::Delivered);
     (6..8).for_each(|number| spool.append_dead(0, 0, spans(number), &payload(number, 4), "no"));
     drop(spool);
@@ -37,7 +37,7 @@ fn check(disk: &MemoryDisk, settings: &Settings, change: &str) -> (BTreeSet<u64>
     let revived = spool.revive(|letter| Some(letter.spans)).unwrap();
     assert_eq!(revived.left, 0, "{change}");
     let mut delivered = BTreeSet::new();
-    while let Some(record) = spool.peek(0).unwrap() {
+    while let Some(record) = spool.take(0).unwrap() {
         assert_eq!(spans(number(&record.payload)), record.spans, "{change}");
         delivered.insert(number(&record.payload));
         spool.settle(&record, Settlement::Delivered);
@@ -121,7 +121,7 @@ fn foreign_files_are_named_and_left_alone() {
     assert_eq!(named, names.into_iter().collect());
     spool.append(0, 0, spans(8), &payload(8, 4)).unwrap();
     let mut delivered = Vec::new();
-    while let Some(record) = spool.peek(0).unwrap() {
+    while let Some(record) = spool.take(0).unwrap() {
         delivered.push(number(&record.payload));
         spool.settle(&record, Settlement::Delivered);
     }

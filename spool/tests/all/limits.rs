@@ -30,7 +30,7 @@ fn a_full_spool_refuses_and_takes_again() {
     assert_eq!((appended, spool.counts().appended, spool.bytes()), (6, 6, 528));
     // A segment is freed when everything in it is settled.
     for _ in 0..3 {
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::Delivered);
     }
     spool.append(0, 0, 1, &payload(6, 0)).unwrap();
@@ -62,22 +62,19 @@ fn the_oldest_make_room_if_that_is_asked_for() {
 /// outcome.
 #[test]
 fn a_record_under_way_is_not_counted_twice() {
-    for outcome in [Some(Settlement::Delivered), Some(Settlement::Partly(0)), None] {
+    for outcome in [Settlement::Delivered, Settlement::Partly(0)] {
         let disk = MemoryDisk::default();
         let mut spool = open(&disk, &small().with_when_full(WhenSpoolFull::DropOldest));
         spool.append(0, 0, 3, &payload(0, 0)).unwrap();
-        let under_way = spool.peek(0).unwrap().unwrap();
+        let under_way = spool.take(0).unwrap().unwrap();
         for number in 1..8 {
             spool.append(0, 0, 1, &payload(number, 0)).unwrap();
             check_law(&spool.counts());
         }
         let before = spool.counts();
-        if let Some(outcome) = outcome {
-            spool.settle(&under_way, outcome);
-        }
-        spool.peek(0).unwrap();
+        spool.settle(&under_way, outcome);
         check_law(&spool.counts());
-        let delivered = if outcome == Some(Settlement::Delivered) { 3 } else { 0 };
+        let delivered = if outcome == Settlement::Delivered { 3 } else { 0 };
         assert_eq!(spool.counts().delivered, delivered);
         assert_eq!(spool.counts().dropped, before.dropped + 3 - delivered);
         drain(&mut spool);
@@ -93,10 +90,11 @@ fn old_records_are_passed_over() {
         spool.append(0, time, 2, &payload(time, 0)).unwrap();
     }
     // If the clock was set back, nothing gets older.
-    assert_eq!(number(&spool.peek(500).unwrap().unwrap().payload), 1_000);
-    assert_eq!(number(&spool.peek(1_100).unwrap().unwrap().payload), 1_000);
-    assert_eq!(number(&spool.peek(1_101).unwrap().unwrap().payload), 1_050);
-    assert_eq!(number(&spool.peek(2_000).unwrap().unwrap().payload), 2_000);
+    for (now, oldest) in [(500, 1_000), (1_100, 1_000), (1_101, 1_050), (2_000, 2_000)] {
+        let record = spool.take(now).unwrap().unwrap();
+        assert_eq!(number(&record.payload), oldest);
+        spool.settle(&record, Settlement::Partly(0));
+    }
     assert_eq!((spool.counts().expired, spool.counts().pending), (4, 2));
 }
 
@@ -107,7 +105,7 @@ fn rejected_records_keep_their_reason() {
     let mut spool = open(&disk, &settings);
     for number in 0..4 {
         spool.append(0, 0, 2, &payload(number, 0)).unwrap();
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::Rejected(if number == 3 { "too large" } else { "forbidden" }));
     }
     let counts = spool.counts();
@@ -124,7 +122,7 @@ fn a_dead_letter_larger_than_all_that_they_may_take_is_counted_lost() {
     let disk = MemoryDisk::default();
     let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(100));
     spool.append(0, 0, 5, &payload(0, 200)).unwrap();
-    let record = spool.peek(0).unwrap().unwrap();
+    let record = spool.take(0).unwrap().unwrap();
     spool.settle(&record, Settlement::Rejected("too large"));
     assert_eq!((spool.counts().rejected, spool.counts().dead_letters_lost), (5, 5));
     assert!(disk.files().iter().all(|(name, _)| !name.starts_with("dead")));
@@ -224,7 +222,7 @@ fn a_disk_that_cannot_be_read_is_reported_and_can_be_passed_over() {
         spool.append(0, 0, 2, &payload(number, 0)).unwrap();
     }
     disk.fail_reads(true);
-    assert!(spool.peek(0).is_err() && spool.peek(0).is_err());
+    assert!(spool.take(0).is_err() && spool.take(0).is_err());
     spool.skip_segment();
     disk.fail_reads(false);
     check_law(&spool.counts());
@@ -278,7 +276,7 @@ fn a_dead_letter_larger_than_the_limit_removes_no_other() {
     let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(300));
     for bytes in [0, 500] {
         spool.append(0, 0, 2, &payload(0, bytes)).unwrap();
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::Rejected("forbidden"));
     }
     assert_eq!(spool.counts().dead_letters_lost, 2);
@@ -296,7 +294,7 @@ fn writes_of_the_position_that_fail_leave_the_last_good_one() {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
     }
     let mut settle = |number: u64| {
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         assert_eq!(self::number(&record.payload), number);
         spool.settle(&record, Settlement::Delivered);
     };
@@ -324,9 +322,9 @@ fn a_dead_letter_counts_the_spans_that_were_rejected() {
         let disk = MemoryDisk::default();
         let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(bytes));
         spool.append(0, 0, 5, &payload(0, 0)).unwrap();
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::Partly(3));
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::Rejected("forbidden"));
         assert_eq!((spool.counts().rejected, spool.counts().dead_letters_lost), (2, lost));
         drop(spool);
@@ -343,7 +341,7 @@ fn a_record_may_be_rejected_in_part() {
     let mut spool = open(&disk, &Settings::default());
     spool.append(0, 0, 5, &payload(0, 0)).unwrap();
     let mut settle = |settled, rejected, reason| {
-        let record = spool.peek(0).unwrap().unwrap();
+        let record = spool.take(0).unwrap().unwrap();
         spool.settle(&record, Settlement::PartlyRejected { settled, rejected, reason });
         let counts = spool.counts();
         check_law(&counts);
@@ -351,7 +349,7 @@ fn a_record_may_be_rejected_in_part() {
     };
     assert_eq!(settle(2, 1, "too large"), (1, 1, 3));
     assert_eq!(settle(5, 2, "forbidden"), (2, 3, 0));
-    assert!(spool.peek(0).unwrap().is_none());
+    assert!(spool.take(0).unwrap().is_none());
     drop(spool);
     let report = verify(&disk).unwrap();
     assert_eq!(report.reasons, [("forbidden".to_owned(), 2), ("too large".to_owned(), 1)]);
@@ -385,9 +383,9 @@ fn a_record_that_was_taken_in_part_waits_with_the_rest() {
     for number in 0..3 {
         spool.append(0, 0, 5, &payload(number, 0)).unwrap();
     }
-    let record = spool.peek(0).unwrap().unwrap();
+    let record = spool.take(0).unwrap().unwrap();
     spool.settle(&record, Settlement::Delivered);
-    let record = spool.peek(0).unwrap().unwrap();
+    let record = spool.take(0).unwrap().unwrap();
     spool.settle(&record, Settlement::Partly(3));
     assert_eq!(spool.counts().pending, 7);
     drop(spool);
@@ -403,7 +401,7 @@ fn a_spool_whose_segments_were_removed_begins_behind_them() {
     for number in 0..3 {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
     }
-    let record = spool.peek(0).unwrap().unwrap();
+    let record = spool.take(0).unwrap().unwrap();
     spool.settle(&record, Settlement::Delivered);
     drop(spool);
     let segments: Vec<String> =

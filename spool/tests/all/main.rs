@@ -6,6 +6,7 @@
 mod damage;
 mod fuzz;
 mod limits;
+mod order;
 mod processes;
 mod simulation;
 mod support;

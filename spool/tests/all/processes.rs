@@ -38,7 +38,7 @@ fn child() {
         spool.append(0, 0, 1, &payload(number_now, 200)).unwrap();
         println!("\nappended {number_now}");
         if number_now % 2 == 1 {
-            let record = spool.peek(0).unwrap().unwrap();
+            let record = spool.take(0).unwrap().unwrap();
             // Printing the line is the delivery.
             println!("\ndelivered {}", number(&record.payload));
             spool.settle(&record, Settlement::Delivered);
@@ -79,7 +79,7 @@ fn what_was_appended_survives_a_kill() {
         out.map_while(Result::ok).for_each(note);
     }
     let (mut spool, _) = Spool::open(Folder::create(folder.path()).unwrap(), Settings::default()).unwrap();
-    while let Some(record) = spool.peek(0).unwrap() {
+    while let Some(record) = spool.take(0).unwrap() {
         delivered.insert(number(&record.payload));
         spool.settle(&record, Settlement::Delivered);
     }

@@ -21,7 +21,7 @@ impl Reference {
     fn follow(&mut self, disk: &MemoryDisk, settings: &Settings, is_durable: bool) {
         let mut copy = open(&disk.after_power_loss(|_, all| all), settings);
         let mut there = VecDeque::new();
-        while let Some(record) = copy.peek(0).unwrap() {
+        while let Some(record) = copy.take(0).unwrap() {
             there.push_back(number(&record.payload));
             copy.settle(&record, Settlement::Delivered);
         }
@@ -57,7 +57,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenSpoolFull) {
                 if dropped > 0 && sync != Sync::Append {
                     // Evicted segments may have had holes since a power loss, so only the front is
                     // known.
-                    let first = spool.peek(0).unwrap();
+                    let first = spool.take(0).unwrap();
                     let first = first.map(|record| {
                         spool.settle(&record, Settlement::Partly(0));
                         number(&record.payload)
@@ -72,7 +72,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenSpoolFull) {
                 next += 1;
             }
             45..85 => {
-                let record = spool.peek(0).unwrap();
+                let record = spool.take(0).unwrap();
                 let expected = reference.waiting.front().copied();
                 assert_eq!(record.as_ref().map(|record| number(&record.payload)), expected);
                 if let Some(record) = record {

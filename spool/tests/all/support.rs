@@ -33,7 +33,7 @@ pub(crate) fn open(disk: &MemoryDisk, settings: &Settings) -> Spool {
 /// Delivers everything; returns the numbers of the records.
 pub(crate) fn drain(spool: &mut Spool) -> Vec<u64> {
     let mut numbers = Vec::new();
-    while let Some(record) = spool.peek(0).unwrap() {
+    while let Some(record) = spool.take(0).unwrap() {
         numbers.push(number(&record.payload));
         spool.settle(&record, Settlement::Delivered);
         check_law(&spool.counts());
