@@ -22,6 +22,12 @@ impl Damage {
         Damage { file: file.to_owned(), offset, bytes, spans: None, description }
     }
 
+    /// True if the number of lost spans is not known yet. An empty file may be a segment that never
+    /// had a record, or one that was cut off.
+    fn is_open(&self) -> bool {
+        self.spans.is_none() || self.bytes == 0 && self.spans == Some(0)
+    }
+
     /// True if nothing that was acknowledged is missing.
     pub fn is_harmless(&self) -> bool {
         self.spans == Some(0)
@@ -49,7 +55,7 @@ impl Damages {
     /// or without a trace.
     pub(crate) fn lost(&mut self, file: &str, offset: u64, spans: u64) {
         match self.places.last_mut() {
-            Some(last) if last.file == file && last.offset <= offset && last.spans.is_none() => {
+            Some(last) if last.file == file && last.offset <= offset && last.is_open() => {
                 last.spans = Some(spans);
             }
             _ if spans == 0 => {}
@@ -57,6 +63,23 @@ impl Damages {
                 spans: Some(spans),
                 ..Damage::new(file, (offset, 0), "records before this place are missing")
             }),
+        }
+    }
+
+    /// Notes that `spans` spans of dead letters are missing, in the damaged parts that were found
+    /// or without a trace. `end` is the name and the length of their last file.
+    pub(crate) fn missing_letters(&mut self, end: (&str, u64), spans: u64) {
+        let is_letter = |place: &&Damage| place.file.starts_with("dead");
+        let noted: u64 = self.places.iter().filter(is_letter).filter_map(|place| place.spans).sum();
+        let left = spans.saturating_sub(noted);
+        match self
+            .places
+            .iter_mut()
+            .rev()
+            .find(|place| place.file.starts_with("dead") && place.spans.is_none())
+        {
+            Some(place) => place.spans = Some(left),
+            None => self.lost(end.0, end.1, left),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Dead letters: their reasons, and their way back to the queue.
+//! The way of dead letters back to the queue.
 
 use std::io;
 
 use crate::frame::SEGMENT_START;
+use crate::letters::{WITH_UNTIL, split};
 use crate::scan::Found;
 use crate::series::Entry;
 use crate::spool::Spool;
@@ -33,13 +34,6 @@ pub struct Revived {
     pub left: u64,
 }
 
-/// Splits a dead letter into reason and record.
-pub(crate) fn split(payload: &[u8]) -> Option<(&str, &[u8])> {
-    let (length, rest) = payload.split_first_chunk::<2>()?;
-    let (reason, record) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-    Some((std::str::from_utf8(reason).ok()?, record))
-}
-
 impl Spool {
     /// Moves dead letters back to the end of the queue. `spans_of` gets each letter and returns the
     /// number of spans in its payload, or `None` if the letter stays.
@@ -48,7 +42,15 @@ impl Spool {
     ///
     /// If the disk fails, or [`Settings::with_max_bytes`](crate::Settings::with_max_bytes) is
     /// reached. The letters of one segment may then be both in the queue and in the dead letters.
-    pub fn revive(
+    pub fn revive(&mut self, spans_of: impl FnMut(&DeadLetter<'_>) -> Option<u32>) -> io::Result<Revived> {
+        // Making room for a record may end others, whose letters must not evict those of this loop.
+        self.holds_letters = true;
+        let revived = self.revive_segments(spans_of);
+        self.holds_letters = false;
+        revived
+    }
+
+    fn revive_segments(
         &mut self,
         mut spans_of: impl FnMut(&DeadLetter<'_>) -> Option<u32>,
     ) -> io::Result<Revived> {
@@ -59,7 +61,7 @@ impl Spool {
             && number <= last
         {
             let next = self.dead.begin_of_next(number);
-            let (mut offset, mut spans_here) = (SEGMENT_START, 0);
+            let (mut offset, mut spans_here, mut queued_here, mut left_here) = (SEGMENT_START, 0, 0, 0);
             while let Some(segment) = self.dead.segment(number) {
                 let frame = match segment.look(offset)? {
                     Found::Frame(frame) => frame,
@@ -74,35 +76,45 @@ impl Spool {
                 let Some(payload) = payload.filter(|_| !frame.was_refused(next)) else { continue };
                 let (kind, time_ns, spans) = (frame.kind, frame.time_ns, frame.spans);
                 spans_here += u64::from(spans);
-                let letter = split(&payload)
-                    .map(|(reason, payload)| DeadLetter { reason, kind, spans, payload })
+                let letter = split(kind, &payload)
+                    .map(|(_, reason, payload)| DeadLetter {
+                        reason,
+                        kind: kind & !WITH_UNTIL,
+                        spans,
+                        payload,
+                    })
                     .and_then(|letter| Some((spans_of(&letter)?, letter)));
                 match letter {
                     Some((count, letter)) => {
-                        self.append(kind, time_ns, count, letter.payload).map_err(io::Error::other)?;
-                        revived.spans += u64::from(spans);
+                        let (kind, payload) = (letter.kind, letter.payload);
+                        let entry = Entry { kind, time_ns, spans: count, payload };
+                        self.append_waiting(&entry).map_err(io::Error::other)?;
+                        queued_here += u64::from(spans);
                         revived.queued += u64::from(count);
                     }
                     None => {
-                        self.bury_again(&Entry { kind, time_ns, spans, payload: &payload })?;
-                        revived.left += u64::from(spans);
+                        // Appended as it is. It is the same letter until the first one is removed.
+                        self.dead.append(&*self.disk, &Entry { kind, time_ns, spans, payload: &payload })?;
+                        left_here += u64::from(spans);
                     }
                 }
             }
             self.sync()?;
-            self.counts.dead_letters = self.counts.dead_letters.saturating_sub(spans_here);
-            if self.dead.remove_first(&*self.disk).is_err() {
-                self.counts.disk_errors += 1;
+            revived.spans += queued_here;
+            revived.left += left_here;
+            let before = self.book;
+            let letters = &mut self.book.letters;
+            // Copies that a failed call has left are not in the ledger.
+            let gone = spans_here.min(letters.kept + left_here).max(left_here) - left_here;
+            letters.kept -= gone;
+            letters.queued_again += gone;
+            if !self.write_cursor() {
+                self.book = before;
+                return Err(io::Error::other("the ledger cannot be written"));
             }
+            self.counts.dead_letters = self.book.letters.kept;
+            self.remove_first_letters();
         }
         Ok(revived)
-    }
-
-    /// Appends a letter as it is to the dead letters.
-    fn bury_again(&mut self, letter: &Entry<'_>) -> io::Result<()> {
-        self.dead.append(&*self.disk, letter)?;
-        self.counts.dead_letters += u64::from(letter.spans);
-        self.write_end(crate::cursor::Log::Dead);
-        Ok(())
     }
 }

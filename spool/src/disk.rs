@@ -129,9 +129,24 @@ impl Folder {
     }
 }
 
+/// Refuses a folder, a pipe or a device, or a link to nothing. Some of them open, and then fail or
+/// wait at the first read.
+fn check_regular(path: &Path, prefix: &str) -> io::Result<()> {
+    let is = match (path.metadata(), path.symlink_metadata()) {
+        (Ok(metadata), _) if metadata.is_file() => return Ok(()),
+        (Ok(metadata), _) if metadata.is_dir() => "a folder",
+        (Ok(_), _) => "a pipe, socket or device",
+        (Err(_), Ok(metadata)) if metadata.is_symlink() => "a link to a missing file",
+        // Opening it says what is wrong.
+        (Err(_), _) => return Ok(()),
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{prefix}is {is}, not a regular file")))
+}
+
 impl Disk for Folder {
     fn lock(&self) -> io::Result<Box<dyn Send + std::marker::Sync>> {
         let path = self.0.join("lock");
+        check_regular(&path, "lock: ")?;
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
         Ok(Box::new(FileLock::take(file)?))
     }
@@ -147,11 +162,13 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.0.join(name))?))
+        let path = self.0.join(name);
+        check_regular(&path, "")?;
+        Ok(Box::new(OpenOptions::new().read(true).write(true).open(path)?))
     }
 
     fn contains(&self, name: &str) -> bool {
-        self.0.join(name).exists()
+        self.0.join(name).symlink_metadata().is_ok()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

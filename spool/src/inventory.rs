@@ -57,8 +57,8 @@ fn add(
     let number = digits.parse().ok().filter(|&number| number < NUMBER_MAX && file_name(log, number) == name);
     let segment = match Segment::open(disk, name.clone(), number) {
         Ok(segment) => segment,
-        // A folder, or a file that another program made under a name like ours.
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory || number.is_none() => {
+        // Another kind of file, or one that another program made under a name like ours.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput || number.is_none() => {
             damage.push(foreign(disk, &name));
             return Ok(());
         }
@@ -89,7 +89,7 @@ fn add(
             segments.push(segment);
         }
         None if number.is_some() && segment.bytes == 0 => {
-            damage.push(Damage::new(&name, whole, "empty segment"));
+            damage.push(Damage { spans: Some(0), ..Damage::new(&name, whole, "empty segment") });
             segments.push(segment);
         }
         None if number.is_some() => {

@@ -14,11 +14,14 @@
 //! | name | content |
 //! |---|---|
 //! | `lock` | empty; locked by the one process that uses the folder |
-//! | `cursor` | the position after the last settled record, in two slots |
+//! | `cursor` | the position before the first record that has not ended, and the ledger |
 //! | `live-00000001.seg` and so on | segments of waiting records |
 //! | `dead-00000001.seg` and so on | segments of rejected records, with the reason |
 //!
-//! # Format, version 1
+//! # Format, version 2
+//!
+//! Version 1 differs in the cursor and in dead letters. Its folders are read, and their ledger
+//! begins with the spans that had ended.
 //!
 //! All numbers are little-endian; checksums are CRC-32 (IEEE).
 //!
@@ -27,7 +30,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | `astspool` |
-//! | 8 | 4 | version: 1 |
+//! | 8 | 4 | version of segments: 1 |
 //! | 12 | 4 | salt: random, so that no payload can contain a valid frame of its own segment |
 //! | 16 | 8 | number of the segment, as in its name |
 //! | 24 | 8 | spans appended to the log before this segment |
@@ -47,12 +50,20 @@
 //! | 32 | 4 | checksum of the payload, seeded with the salt |
 //! | 36 | 4 | checksum of bytes 0 to 35, seeded with the salt |
 //!
-//! The payload of a dead letter begins with the reason: its length in 2 bytes, then the text.
+//! In a dead letter, the highest bit of the kind is set, and the payload begins with the number of
+//! spans that the position must have passed for the letter to count (8 bytes; 0 for a record that
+//! never was in the queue), and the reason: its length in 2 bytes, then the text.
 //!
-//! The cursor has four slots of 64 bytes, each with four numbers of 8 bytes and the checksum of
-//! these 32 bytes. The first two are written alternately: sequence number, number of the segment,
-//! offset in it, settled spans. The third and fourth have 2 or 3, two zeros, and the number of
-//! spans appended to the waiting records or to the dead letters.
+//! The cursor consists of parts that begin with a word of 8 bytes and end with their checksum:
+//!
+//! | offset | word | numbers of 8 bytes |
+//! |---|---|---|
+//! | 256 and 0, alternately | `astledg2` | sequence number; number of the segment and offset in it of the first record that has not ended; then spans: passed on, rejected, expired, damaged, dropped, ended before the ledger began, rejected without having been in the queue; and of the dead letters those kept, queued again, thrown away, damaged |
+//! | 416 | `astends2` | spans appended to the queue |
+//! | 448 | `astfail2` | time of the destination's last failure, length of its text; then the text |
+//!
+//! The spans of the queue that have ended are the sum of these ends, without those that never were
+//! in the queue. So the position and the sums change together: see [`Ledger`].
 //!
 //! # Damage
 //!
@@ -74,6 +85,8 @@ mod dead;
 mod disk;
 mod frame;
 mod inventory;
+mod ledger;
+mod letters;
 mod lock;
 mod reading;
 mod record;
@@ -88,9 +101,11 @@ pub mod testing;
 mod verify;
 mod window;
 
+pub use cursor::Failure;
 pub use damage::Damage;
 pub use dead::{DeadLetter, Revived};
 pub use disk::{Disk, DiskFile, Folder};
+pub use ledger::Ledger;
 pub use lock::FileLock;
 pub use record::{AppendError, Counts, Record, RecordId, Recovered, Settlement};
 pub use settings::{Settings, Sync, WhenSpoolFull};

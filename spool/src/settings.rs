@@ -37,7 +37,7 @@ pub struct Settings {
     pub(crate) segment_bytes: u64,
     pub(crate) max_bytes: u64,
     pub(crate) max_age: Duration,
-    pub(crate) dead_letter_bytes: u64,
+    pub(crate) dead_letter_bytes: Option<u64>,
     pub(crate) when_full: WhenSpoolFull,
     sync: Sync,
 }
@@ -48,7 +48,7 @@ impl Default for Settings {
             segment_bytes: 8 << 20,
             max_bytes: 1 << 30,
             max_age: Duration::from_secs(24 * 3600),
-            dead_letter_bytes: 64 << 20,
+            dead_letter_bytes: None,
             when_full: WhenSpoolFull::default(),
             sync: Sync::default(),
         }
@@ -63,7 +63,7 @@ impl Settings {
         self
     }
 
-    /// Limits the total size of the waiting segments; 1 GiB by default.
+    /// Limits the total size of the waiting segments; 1 GiB by default. Dead letters share it.
     pub fn with_max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
@@ -76,10 +76,12 @@ impl Settings {
         self
     }
 
-    /// Limits the total size of dead letters; 64 MiB by default. At the limit, their oldest segment
-    /// is removed.
+    /// Limits the total size of dead letters. By default they use what waiting records leave of
+    /// [`with_max_bytes`](Self::with_max_bytes). At the limit, and if waiting records need the
+    /// space, their oldest segment is removed; its spans are counted in
+    /// [`Ledger::thrown_away`](crate::Ledger::thrown_away).
     pub fn with_dead_letter_bytes(mut self, bytes: u64) -> Self {
-        self.dead_letter_bytes = bytes;
+        self.dead_letter_bytes = Some(bytes);
         self
     }
 

@@ -1,7 +1,9 @@
 //! Ends of records: in any order, committed in the order of the log.
 
-use crate::cursor::{Log, Position};
+use crate::cursor::Position;
+use crate::damage::Damages;
 use crate::frame::SEGMENT_START;
+use crate::letters;
 use crate::record::{Ends, Record, Settlement};
 use crate::series::{Entry, Series};
 use crate::spool::Spool;
@@ -60,40 +62,51 @@ impl Spool {
         }
     }
 
-    /// Ends a record whose segment is gone: what is left of it cannot be sent again.
+    /// Ends a record whose segment is gone: what is left of it cannot be sent again. All of it was
+    /// counted as dropped in the ledger, because the position had to pass it.
     fn end_orphan(&mut self, mut orphan: Slot) {
         let left = u64::from(orphan.left);
         self.counts.dropped += left;
         self.counts.pending -= left;
-        self.bury_letters(&mut orphan);
+        self.book.ends.dropped -= orphan.ends.passed_on;
+        self.book_ends(&mut orphan, false);
     }
 
-    /// Moves the position behind all records that have ended, and stores their letters.
+    /// Adds the ends of a record to the ledger, and stores its letters. Those of a record that is
+    /// no longer in the queue replace the drop that was counted.
+    fn book_ends(&mut self, slot: &mut Slot, is_in_queue: bool) {
+        // Each letter counts its own spans, so that the ledger is right if the process ends between
+        // two of them.
+        self.book.ends.add(Ends { rejected: 0, ..std::mem::take(&mut slot.ends) });
+        for Letter { spans, reason, payload } in slot.letters.drain(..) {
+            let (kind, time_ns) = (slot.header.kind, slot.header.time_ns);
+            let until = if is_in_queue { self.book.settled() + u64::from(spans) } else { 0 };
+            self.bury(&Entry { kind, time_ns, spans, payload: &payload }, &reason, until);
+            self.book.ends.dropped -= if is_in_queue { 0 } else { u64::from(spans) };
+        }
+    }
+
+    /// Moves the position behind all records that have ended.
     pub(crate) fn commit(&mut self) {
-        let mut settled = self.position.settled;
         while let Some(front) = self.window.front_mut() {
-            let ends = std::mem::take(&mut front.ends);
-            settled += ends.total();
             let is_done = front.state == State::Done;
-            if !front.letters.is_empty() {
-                let mut letters = Slot { letters: std::mem::take(&mut front.letters), ..front.clone() };
-                self.bury_letters(&mut letters);
-            }
+            let (ends, letters) = (std::mem::take(&mut front.ends), std::mem::take(&mut front.letters));
+            let mut slot = Slot { ends, letters, ..front.clone() };
+            self.book_ends(&mut slot, true);
             if !is_done {
                 break;
             }
             self.window.pop_front();
         }
-        let position = match self.window.front_mut() {
-            Some(Slot { id, .. }) => Position { segment: id.segment, offset: id.offset, settled },
+        let next = self.window.front_mut().map(|front| front.id);
+        (self.position.segment, self.position.offset) = match next {
+            Some(id) => (id.segment, id.offset),
             None => {
-                settled += std::mem::take(&mut self.gap);
-                Position { settled, ..self.frontier }
+                self.book.ends.damaged += std::mem::take(&mut self.gap);
+                (self.frontier.segment, self.frontier.offset)
             }
         };
-        if position != self.position {
-            self.position = position;
-            self.write_cursor();
+        if self.write_cursor() {
             self.remove_settled_segments();
         }
     }
@@ -110,17 +123,18 @@ impl Spool {
             && let Some(mut slot) = self.window.pop_front()
         {
             let left = u64::from(slot.left);
-            self.position.settled += slot.ends.total() + left;
-            self.bury_letters(&mut slot);
+            self.book_ends(&mut slot, true);
+            self.book.ends.dropped += left;
             match slot.state {
                 // Its spans are counted by its outcome.
-                State::UnderWay => self.orphans.push(Slot { ends: Ends::default(), ..slot }),
+                State::UnderWay => self.orphans.push(slot),
                 State::PutBack | State::Done => dropped += left,
             }
         }
         if self.frontier.segment <= number {
             let unread = until.saturating_sub(self.frontier.settled);
-            self.position.settled += std::mem::take(&mut self.gap) + unread;
+            self.book.ends.damaged += std::mem::take(&mut self.gap);
+            self.book.ends.dropped += unread;
             dropped += unread;
             let settled = self.frontier.settled + unread;
             self.frontier = Position { segment: number + 1, offset: SEGMENT_START, settled };
@@ -130,43 +144,69 @@ impl Spool {
         self.commit();
     }
 
-    /// Stores the letters of a record.
-    fn bury_letters(&mut self, slot: &mut Slot) {
-        for Letter { spans, reason, payload } in slot.letters.drain(..) {
-            let (kind, time_ns) = (slot.header.kind, slot.header.time_ns);
-            self.bury(&Entry { kind, time_ns, spans, payload: &payload }, &reason);
-        }
-    }
-    /// Stores a record with rejected spans in the dead letters, with the reason. The payload is
-    /// complete, including the spans that were accepted.
-    pub(crate) fn bury(&mut self, entry: &Entry<'_>, reason: &str) {
-        let mut end = reason.len().min(usize::from(u16::MAX));
-        while !reason.is_char_boundary(end) {
-            end -= 1;
-        }
-        let mut letter = (end as u16).to_le_bytes().to_vec();
-        letter.extend_from_slice(&reason.as_bytes()[..end]);
-        letter.extend_from_slice(entry.payload);
-        let is_over =
-            |dead: &Series| dead.bytes() + dead.bytes_for(letter.len()) > self.settings.dead_letter_bytes;
+    /// Stores a record with rejected spans in the dead letters, with the reason, and counts it in
+    /// the ledger. The payload is complete, including the spans that were accepted. The letter
+    /// counts when the position has passed `until` spans.
+    pub(crate) fn bury(&mut self, entry: &Entry<'_>, reason: &str, until: u64) {
+        let letter = letters::join(until, reason, entry.payload);
+        let frame = Series::bytes_alone(letter.len());
         // A dead letter larger than the whole limit must not evict others.
-        let may_fit = Series::bytes_alone(letter.len()) <= self.settings.dead_letter_bytes;
-        while may_fit && is_over(&self.dead) {
-            let Some(first) = self.dead.segments.front() else { break };
-            let before = first.header.map_or(0, |header| header.spans_before);
-            let lost = self.dead.spans_before_next(first.number).saturating_sub(before);
-            self.counts.dead_letters_lost += lost;
-            self.counts.dead_letters = self.counts.dead_letters.saturating_sub(lost);
-            if self.dead.remove_first(&*self.disk).is_err() {
-                self.counts.disk_errors += 1;
-            }
-        }
-        let letter = Entry { payload: &letter, ..*entry };
-        if is_over(&self.dead) || self.dead.append(&*self.disk, &letter).is_err() {
-            self.counts.dead_letters_lost += u64::from(entry.spans);
+        while frame <= self.dead_letter_room() && self.is_over(letter.len()) && self.throw_letters_away() {}
+        let spans = u64::from(entry.spans);
+        let letter = Entry { kind: entry.kind | letters::WITH_UNTIL, payload: &letter, ..*entry };
+        let is_lost = self.is_over(letter.payload.len()) || self.dead.append(&*self.disk, &letter).is_err();
+        self.book.ends.rejected += spans;
+        if is_lost {
+            self.counts.dead_letters_lost += spans;
+            self.book.letters.thrown_away += spans;
         } else {
-            self.counts.dead_letters += u64::from(entry.spans);
-            self.write_end(Log::Dead);
+            self.book.letters.kept += spans;
+        }
+        self.counts.dead_letters = self.book.letters.kept;
+    }
+
+    /// The size that dead letters may have.
+    fn dead_letter_room(&self) -> u64 {
+        let room = self.settings.max_bytes.saturating_sub(self.live.bytes());
+        self.settings.dead_letter_bytes.unwrap_or(room)
+    }
+
+    fn is_over(&self, letter: usize) -> bool {
+        self.dead.bytes() + self.dead.bytes_for(letter) > self.dead_letter_room()
+    }
+
+    /// Removes the oldest dead letters; false if there are none, they must stay, or the disk fails.
+    pub(crate) fn throw_letters_away(&mut self) -> bool {
+        let Some(first) = self.dead.segments.front_mut().filter(|_| !self.holds_letters) else {
+            return false;
+        };
+        let mut lost = 0;
+        // Letters that cannot be read were counted as damaged, or will be.
+        let _ = first.check(first.bytes, None, &mut Damages::default(), |_, frame, _| {
+            lost += u64::from(frame.spans);
+        });
+        let before = self.book;
+        let lost = lost.min(before.letters.kept);
+        self.book.letters.kept -= lost;
+        self.book.letters.thrown_away += lost;
+        // The ledger is written first: a file that is found again counts as kept.
+        if !self.write_cursor() {
+            self.book = before;
+            return false;
+        }
+        self.counts.dead_letters_lost += lost;
+        self.counts.dead_letters = self.book.letters.kept;
+        self.remove_first_letters();
+        true
+    }
+
+    /// Removes the first segment of dead letters, after the ledger was written.
+    pub(crate) fn remove_first_letters(&mut self) {
+        if self.settings.durability().each_segment && self.cursor.sync().is_err() {
+            self.counts.disk_errors += 1;
+        }
+        if self.dead.remove_first(&*self.disk).is_err() {
+            self.counts.disk_errors += 1;
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::io;
 
-use crate::cursor::{Cursor, Log, Position, peek};
+use crate::cursor::{Cursor, Failure, Position, peek};
 use crate::damage::{Damage, Damages};
 use crate::disk::Disk;
 use crate::frame::SEGMENT_START;
 use crate::inventory::Inventory;
+use crate::ledger::{Book, Ledger};
+use crate::letters::uncommitted;
 use crate::record::{AppendError, Counts, Recovered};
 use crate::segment::{Segment, UNFINISHED};
 use crate::series::{Entry, Series};
@@ -20,7 +22,11 @@ pub struct Spool {
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) live: Series,
     pub(crate) dead: Series,
-    cursor: Cursor,
+    pub(crate) cursor: Cursor,
+    pub(crate) book: Book,
+    /// The position and the ledger as they were written last.
+    written: Option<(Position, Book)>,
+    failure: Option<Failure>,
     /// The position before the first record that has not ended.
     pub(crate) position: Position,
     /// The place up to which the log was read; `settled` is the number of spans before it.
@@ -32,6 +38,8 @@ pub struct Spool {
     /// Records under way whose segment was removed to free space. They count as delivered if their
     /// delivery succeeds, otherwise as dropped.
     pub(crate) orphans: Vec<Slot>,
+    /// True while dead letters are read, which then must stay.
+    pub(crate) holds_letters: bool,
     /// The segment that could not be read last.
     pub(crate) unreadable: Option<u64>,
     pub(crate) settings: Settings,
@@ -62,18 +70,17 @@ impl Spool {
         let noted = peek(&*disk)?;
         let inventory = Inventory::take(&*disk, noted.position.map_or(0, |position| position.segment))?;
         let Inventory { live, dead, mut damage } = inventory;
-        noted.damage().into_iter().for_each(|note| damage.push(note));
+        noted.damage(!live.is_empty() || !dead.is_empty()).into_iter().for_each(|note| damage.push(note));
         let (bytes, durability) = (settings.segment_bytes, settings.durability());
-        let mut dead = Series::open("dead", dead, bytes, durability)?;
-        let dead_letters = check_dead(&mut dead, noted.ends.dead, &mut damage)?;
+        let dead = Series::open("dead", dead, bytes, durability)?;
         let mut live = Series::open("live", live, bytes, durability)?;
-        let (cursor, _) = Cursor::open(&*disk)?;
+        let cursor = Cursor::open(&*disk, noted.sequence)?;
         let is_known = noted.position.is_some();
         let mut position = noted.position.unwrap_or_default();
         let spans_found = live.spans_total;
         // The end of the log may have been lost, and with it records that are already settled.
         // Their spans still count.
-        live.spans_total = live.spans_total.max(position.settled).max(noted.ends.live.unwrap_or(0));
+        live.spans_total = live.spans_total.max(position.settled).max(noted.end.unwrap_or(0));
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
             // The cursor's segment is gone or never existed: begin at the first existing segment.
@@ -102,7 +109,7 @@ impl Spool {
         if let Some(last) = live.segments.back().filter(|_| live.torn_bytes > 0) {
             let note = Damage::new(&last.name, (last.bytes, live.torn_bytes), UNFINISHED);
             // Only if the end is noted, it is known whether the frame was acknowledged.
-            let is_complete = noted.ends.live.is_some_and(|end| end <= spans_found);
+            let is_complete = noted.end.is_some_and(|end| end <= spans_found);
             damage.push(Damage { spans: is_complete.then_some(0), ..note });
         }
         // Damage before the position cost nothing, but a disk with damage should be known.
@@ -111,25 +118,32 @@ impl Spool {
             segment.check(position.offset.min(segment.bytes), None, &mut settled, |_, _, _| ())?;
             settled.places.into_iter().for_each(|place| damage.push(Damage { spans: Some(0), ..place }));
         }
-        let counts =
-            Counts { found: recovered.spans, pending: recovered.spans, dead_letters, ..Counts::default() };
+        let counts = Counts { found: recovered.spans, pending: recovered.spans, ..Counts::default() };
         let lock = Locked(lock);
         let mut spool = Spool {
             disk,
             live,
             dead,
             cursor,
+            book: noted.book.unwrap_or_default(),
+            written: None,
+            failure: noted.failure,
             position,
             frontier: position,
             window: Window::default(),
             gap: 0,
             orphans: Vec::new(),
+            holds_letters: false,
             unreadable: None,
             settings,
             counts,
             damage,
             _lock: lock,
         };
+        spool.write_end();
+        if noted.book.is_none() {
+            spool.book = Book::begin(position.settled, 0);
+        }
         // Segments that are gone cost their spans now, so that they do not count as dropped later.
         let first = spool.live.segments.front().map_or(Some(spool.live.spans_total), |first| {
             first.header.map(|header| header.spans_before).filter(|_| first.number == position.segment)
@@ -138,7 +152,8 @@ impl Spool {
             spool.give_up_damaged(first);
             spool.commit();
         }
-        spool.remove_settled_segments();
+        spool.open_letters(noted.book.is_some(), noted.dead_end)?;
+        spool.commit();
         Ok((spool, recovered))
     }
 
@@ -154,6 +169,32 @@ impl Spool {
         self.counts
     }
 
+    /// Returns every acknowledged span by its end, over all processes that used the folder.
+    pub fn ledger(&self) -> Ledger {
+        let mut book = self.book;
+        book.ends.damaged += self.gap;
+        for slot in self.window.slots() {
+            book.ends.add(slot.ends);
+            book.letters.kept += slot.letters.iter().map(|letter| u64::from(letter.spans)).sum::<u64>();
+        }
+        let under_way: u64 = self.orphans.iter().map(|orphan| u64::from(orphan.left)).sum();
+        book.ends.dropped -= under_way;
+        book.view(self.live.spans_total, self.counts.pending)
+    }
+
+    /// Returns the last failure of the destination that was noted, also by an earlier process.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Stores why the destination accepts nothing, for those who look at the folder later.
+    pub fn note_failure(&mut self, time_ns: u64, text: &str) {
+        self.failure = Some(Failure { time_ns, text: text.to_owned() });
+        if self.cursor.write_failure(time_ns, text).is_err() {
+            self.counts.disk_errors += 1;
+        }
+    }
+
     /// Returns the total size of the waiting segments in bytes.
     pub fn bytes(&self) -> u64 {
         self.live.bytes()
@@ -165,6 +206,17 @@ impl Spool {
     ///
     /// If the size limit is reached or the disk fails. Nothing has been appended then.
     pub fn append(&mut self, kind: u32, time_ns: u64, spans: u32, payload: &[u8]) -> Result<(), AppendError> {
+        self.append_waiting(&Entry { kind, time_ns, spans, payload })?;
+        // Waiting records come first.
+        while self.settings.dead_letter_bytes.is_none()
+            && self.live.bytes() + self.dead.bytes() > self.settings.max_bytes
+            && self.throw_letters_away()
+        {}
+        Ok(())
+    }
+
+    pub(crate) fn append_waiting(&mut self, entry: &Entry<'_>) -> Result<(), AppendError> {
+        let Entry { spans, payload, .. } = *entry;
         let max_bytes = self.settings.max_bytes;
         let full = |live: &Series| AppendError { full: Some((live.bytes(), max_bytes)), io: None };
         // A record that can never fit must not evict others.
@@ -177,17 +229,17 @@ impl Spool {
                 return Err(full);
             }
             if self.settings.when_full == WhenSpoolFull::DropOldest {
-                if self.live.segments.is_empty() {
+                let before = self.live.segments.len();
+                self.drop_oldest();
+                if self.live.segments.len() == before {
                     return Err(full);
                 }
-                self.drop_oldest();
             }
         }
-        let entry = Entry { kind, time_ns, spans, payload };
-        self.live.append(&*self.disk, &entry).map_err(|error| AppendError { full: None, io: Some(error) })?;
+        self.live.append(&*self.disk, entry).map_err(|error| AppendError { full: None, io: Some(error) })?;
         self.counts.appended += u64::from(spans);
         self.counts.pending += u64::from(spans);
-        self.write_end(Log::Live);
+        self.write_end();
         Ok(())
     }
 
@@ -196,7 +248,9 @@ impl Spool {
     pub fn append_dead(&mut self, kind: u32, time_ns: u64, spans: u32, payload: &[u8], reason: &str) {
         self.counts.appended += u64::from(spans);
         self.counts.rejected += u64::from(spans);
-        self.bury(&Entry { kind, time_ns, spans, payload }, reason);
+        self.bury(&Entry { kind, time_ns, spans, payload }, reason, 0);
+        self.book.direct += u64::from(spans);
+        self.commit();
     }
 
     /// Syncs everything that was appended, whatever [`Settings::with_sync`] says.
@@ -233,41 +287,82 @@ impl Spool {
         };
         self.frontier =
             Position { segment: last.number + 1, offset: SEGMENT_START, settled: self.live.spans_total };
+        let before = self.live.segments.len();
         self.live.seal();
         self.commit();
-        true
+        self.live.segments.len() < before
     }
 
-    pub(crate) fn write_end(&mut self, log: Log) {
-        let spans = match log {
-            Log::Live => self.live.spans_total,
-            Log::Dead => self.dead.spans_total,
-        };
-        if self.cursor.write_end(log, spans).is_err() {
+    fn write_end(&mut self) {
+        if self.cursor.write_end(self.live.spans_total).is_err() {
             self.counts.disk_errors += 1;
         }
     }
 
-    pub(crate) fn write_cursor(&mut self) {
-        if self.cursor.write(&self.position).is_err() {
-            self.counts.disk_errors += 1;
+    /// Writes the position and the ledger, unless they are as they were written last. Returns false
+    /// if that failed. No file may be removed then, because the next process would miss it.
+    pub(crate) fn write_cursor(&mut self) -> bool {
+        self.position.settled = self.book.settled();
+        let now = Some((self.position, self.book));
+        if now != self.written {
+            match self.cursor.write(&self.position, &self.book) {
+                Ok(()) => self.written = now,
+                Err(_) => self.counts.disk_errors += 1,
+            }
         }
+        now == self.written
+    }
+
+    /// Checks the dead letters, and adopts them in the ledger.
+    fn open_letters(&mut self, is_known: bool, end: Option<u64>) -> io::Result<()> {
+        let settled = self.book.settled();
+        let (torn, found) = (self.dead.torn_bytes, self.dead.spans_total);
+        if let Some(last) = self.dead.segments.back().filter(|_| torn > 0) {
+            let note = Damage::new(&last.name, (last.bytes, torn), UNFINISHED);
+            // Whether it was acknowledged is known if all others are there.
+            let is_complete = end.is_some_and(|end| end <= found);
+            self.damage.push(Damage { spans: is_complete.then_some(0), ..note });
+        }
+        // The process ended before the position passed their records, which are sent again.
+        for (index, offset, spans_before) in uncommitted(self.dead.segments.make_contiguous(), settled)? {
+            let segment = &mut self.dead.segments[index];
+            if segment.file.cut(offset).is_ok() {
+                (segment.bytes, self.dead.spans_total) = (offset, spans_before);
+            }
+        }
+        self.dead.spans_total = self.dead.spans_total.max(end.unwrap_or(0));
+        let expected = self.book.letters.kept;
+        let found = check_letters(self.dead.segments.make_contiguous(), end, &mut self.damage)?;
+        match is_known {
+            true => {
+                let last = self.dead.segments.back().map_or(("dead", 0), |last| (&*last.name, last.bytes));
+                self.damage.missing_letters(last, expected.saturating_sub(found));
+                self.book.find_letters(found);
+            }
+            // The ends that this process has added stay.
+            false => {
+                let begun = Book::begin(self.book.unrecorded, found);
+                self.book.ends.add(begun.ends);
+                self.book = Book { ends: self.book.ends, ..begun };
+            }
+        }
+        self.counts.dead_letters = self.book.letters.kept;
+        Ok(())
     }
 }
 
-/// Checks the dead letters, and returns the number of their spans.
-fn check_dead(dead: &mut Series, end: Option<u64>, damage: &mut Damages) -> io::Result<u64> {
-    let found = dead.spans_total;
-    dead.spans_total = found.max(end.unwrap_or(0));
-    if let Some(last) = dead.segments.back().filter(|_| dead.torn_bytes > 0) {
-        let note = Damage::new(&last.name, (last.bytes, dead.torn_bytes), UNFINISHED);
-        damage.push(Damage { spans: end.filter(|&end| end <= found).map(|_| 0), ..note });
-    }
+/// Checks dead letters, and returns the number of their spans. `end` is the number that were ever
+/// appended, if that is known.
+pub(crate) fn check_letters(
+    segments: &mut [Segment],
+    end: Option<u64>,
+    damage: &mut Damages,
+) -> io::Result<u64> {
+    let begins: Vec<_> =
+        segments.iter().map(|segment| segment.header.map(|header| header.spans_before)).collect();
     let mut spans = 0;
-    for index in 0..dead.segments.len() {
-        let next = dead.segments.iter().skip(index + 1).find_map(|next| next.header);
-        let next = next.map(|header| header.spans_before).or(end);
-        let segment = &mut dead.segments[index];
+    for (index, segment) in segments.iter_mut().enumerate() {
+        let next = begins[index + 1..].iter().find_map(|begin| *begin).or(end);
         segment.check(segment.bytes, next, damage, |_, frame, _| {
             spans += if frame.was_refused(next) { 0 } else { u64::from(frame.spans) };
         })?;

@@ -19,7 +19,22 @@ struct State {
     fails_writes: bool,
     fails_syncs: bool,
     fails_cuts: bool,
+    /// The number of changes until the process is killed; `None` if it is not.
+    changes_left: Option<usize>,
+    is_killed: bool,
     lock: Arc<()>,
+}
+
+impl State {
+    /// Begins a change of the disk; an error if the process was killed before it.
+    fn change(&mut self) -> io::Result<()> {
+        match &mut self.changes_left {
+            Some(0) => self.is_killed = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        if self.is_killed { Err(io::Error::other("killed")) } else { Ok(()) }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,6 +74,16 @@ impl MemoryDisk {
     /// Makes truncations fail.
     pub fn fail_cuts(&self, fails: bool) {
         self.state().fails_cuts = fails;
+    }
+
+    /// Kills the process after this number of further changes of the disk: none after them is made.
+    pub fn kill_after(&self, changes: usize) {
+        self.state().changes_left = Some(changes);
+    }
+
+    /// True if a change was not made because the process was killed before it.
+    pub fn is_killed(&self) -> bool {
+        self.state().is_killed
     }
 
     /// Returns the names and contents of all files.
@@ -103,6 +128,7 @@ impl Disk for MemoryDisk {
         if state.fails_writes {
             return Err(io::Error::other("EIO"));
         }
+        state.change()?;
         if state.files.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -122,7 +148,9 @@ impl Disk for MemoryDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.state().files.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        let mut state = self.state();
+        state.change()?;
+        state.files.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -165,7 +193,8 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let state = self.disk.state();
+        let mut state = self.disk.state();
+        state.change()?;
         if state.fails_writes {
             return Err(io::Error::other("EIO"));
         }
@@ -187,6 +216,7 @@ impl DiskFile for MemoryFile {
         if self.disk.state().fails_cuts {
             return Err(io::Error::other("EIO"));
         }
+        self.disk.state().change()?;
         self.with(|content| {
             content.bytes.truncate(bytes as usize);
             content.synced = content.synced.min(content.bytes.len());

@@ -3,11 +3,13 @@
 use std::io;
 
 use crate::cursor;
+use crate::cursor::Failure;
 use crate::damage::{Damage, Damages};
-use crate::dead::split;
 use crate::disk::Disk;
 use crate::frame::FrameHeader;
 use crate::inventory::Inventory;
+use crate::ledger::{Book, Ledger};
+use crate::letters::{split, uncommitted};
 use crate::segment::Segment;
 
 /// The state of a spool.
@@ -28,6 +30,28 @@ pub struct Report {
     pub reasons: Vec<(String, u64)>,
     /// The damage, and files in the folder that are not part of the spool.
     pub damage: Vec<Damage>,
+    /// Acknowledged spans by their end, as they are stored; those that wait and those in dead
+    /// letters are counted in the files. Damage that no process has found yet is missing from it.
+    pub ledger: Ledger,
+    /// True if the stored ledger is damaged, so that the counts begin anew.
+    pub is_ledger_lost: bool,
+    /// The last failure of the destination.
+    pub failure: Option<Failure>,
+}
+
+impl Report {
+    /// Returns the acknowledged spans without an end: neither stored, nor waiting, nor a dead
+    /// letter. The damage names their files.
+    pub fn unaccounted(&self) -> u64 {
+        let Ledger { acknowledged, passed_on, dead, queued_again, unrecorded, waiting, .. } = self.ledger;
+        acknowledged
+            .saturating_sub(passed_on + dead + queued_again + unrecorded + waiting + self.ledger.lost())
+    }
+
+    /// True if each acknowledged span has exactly one end, or waits.
+    pub fn is_proven(&self) -> bool {
+        self.ledger.is_balanced() && !self.is_ledger_lost
+    }
 }
 
 /// The state of one segment.
@@ -57,7 +81,9 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     let noted = cursor::peek(disk)?;
     let position = noted.position.unwrap_or_default();
     let Inventory { mut live, mut dead, mut damage } = Inventory::take(disk, position.segment)?;
-    noted.damage().into_iter().for_each(|note| damage.push(note));
+    let lost = noted.damage(!live.is_empty() || !dead.is_empty());
+    let is_ledger_lost = lost.is_some();
+    lost.into_iter().for_each(|note| damage.push(note));
     let mut report = Report::default();
     if let (Some(first), Some(settled)) = (live.first(), noted.position.map(|position| position.settled))
         && let Some(header) = first.header
@@ -66,19 +92,24 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     }
     // A log of which nothing is left, though not everything was settled.
     if live.is_empty() {
-        damage.lost("live", 0, noted.ends.live.unwrap_or(0).saturating_sub(position.settled));
+        damage.lost("live", 0, noted.end.unwrap_or(0).saturating_sub(position.settled));
     }
     let begins = |segments: &[Segment]| -> Vec<Option<u64>> {
         segments.iter().map(|segment| segment.header.map(|header| header.spans_before)).collect()
     };
     let live_begins = begins(&live);
+    let mut frames_end = 0;
     for (index, segment) in live.iter_mut().enumerate() {
         let next = live_begins[index + 1..].iter().find_map(|begin| *begin);
-        let end = next.or(noted.ends.live.map(|end| end.max(position.settled)));
+        let end = next.or(noted.end.map(|end| end.max(position.settled)));
         let number = segment.number;
         let mut good = |offset: u64, frame: &FrameHeader| {
             let is_behind = (number, offset) >= (position.segment, position.offset);
-            if is_behind && !frame.was_refused(next) {
+            if frame.was_refused(next) {
+                return;
+            }
+            frames_end = frames_end.max(frame.spans_after());
+            if is_behind {
                 // The first record may be partly settled.
                 report.pending_spans +=
                     frame.spans_after().saturating_sub(position.settled.max(frame.spans_before));
@@ -102,13 +133,23 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
         damage.places.iter_mut().filter(is_settled).for_each(|place| place.spans = Some(0));
         report.live.push(part);
     }
+    let first_begin = live_begins.first().copied().flatten();
+    let settled = noted.position.map(|position| position.settled).max(first_begin).unwrap_or(0);
     let dead_begins = begins(&dead);
+    let tails = uncommitted(&mut dead, settled)?;
+    let mut letters = 0;
     for (index, segment) in dead.iter_mut().enumerate() {
-        let end = dead_begins[index + 1..].iter().find_map(|begin| *begin).or(noted.ends.dead);
+        let end = dead_begins[index + 1..].iter().find_map(|begin| *begin).or(noted.dead_end);
+        let tail = tails.iter().find(|tail| tail.0 == index);
         let reasons = &mut report.reasons;
-        let segment = read(segment, end, &mut damage, |_, frame, payload| {
-            let reason = split(payload).map_or(String::new(), |(reason, _)| reason.to_owned());
+        let segment = read(segment, end, &mut damage, |offset, frame, payload| {
+            // The next process removes letters whose records wait again.
+            if frame.was_refused(end) || tail.is_some_and(|tail| offset >= tail.1) {
+                return;
+            }
             let spans = u64::from(frame.spans);
+            letters += spans;
+            let reason = split(frame.kind, payload).map_or(String::new(), |(_, reason, _)| reason.to_owned());
             if let Some((_, count)) = reasons.iter_mut().find(|(known, _)| *known == reason) {
                 *count += spans;
             } else if reasons.len() < REASONS_MAX {
@@ -117,6 +158,17 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
         })?;
         report.dead.push(segment);
     }
+    let mut book = noted.book.unwrap_or_else(|| Book::begin(settled, letters));
+    let last = report.dead.last().map_or(("dead", 0), |last| (&*last.name, last.bytes));
+    damage.missing_letters(last, book.letters.kept.saturating_sub(letters));
+    if letters > book.letters.kept {
+        book.find_letters(letters);
+    }
+    book.letters.kept = letters;
+    let total = noted.end.unwrap_or(0).max(frames_end).max(book.settled());
+    report.ledger = book.view(total, report.pending_spans);
+    report.is_ledger_lost = is_ledger_lost;
+    report.failure = noted.failure;
     report.reasons.sort_by_key(|(_, spans)| std::cmp::Reverse(*spans));
     report.damage = damage.places;
     Ok(report)

@@ -69,6 +69,10 @@ impl Window {
         self.slots.push_back(slot);
     }
 
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
     pub(crate) fn front_mut(&mut self) -> Option<&mut Slot> {
         self.slots.front_mut()
     }

@@ -3,6 +3,7 @@
 // A test prints its seed.
 #![allow(clippy::print_stdout)]
 
+mod audit;
 mod damage;
 mod fuzz;
 mod limits;
