@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use astracer_model::destination::{Counter, DeliveryReport, Destination, ErrorKind, ExportError};
 use astracer_model::text::escaped;
 use astracer_model::{Format, Span};
-use astracer_spool::{Counts as SpoolCounts, Damage, Folder, Revived, Settings, Spool};
+use astracer_spool::{Counts as SpoolCounts, Damage, Folder, Ledger, Revived, Settings, Spool};
 use opentelemetry::Context;
 
 mod draining;
@@ -126,6 +126,10 @@ impl SpooledBuilder {
             std::io::ErrorKind::WouldBlock => {
                 ExportError::new(ErrorKind::File, &*target, "another process uses this folder")
             }
+            // The error names what is in the place of a file.
+            std::io::ErrorKind::InvalidInput => {
+                ExportError::file(&*target, &error).with_remedy("move it away")
+            }
             _ => ExportError::file(&*target, &error),
         };
         let disk = Folder::create(&self.folder).map_err(failed)?;
@@ -195,6 +199,18 @@ impl Spooled {
         drop(state);
         self.shared.notify();
         revived.map_err(|error| ExportError::file(&*self.shared.target, &error))
+    }
+
+    /// Returns every span that the spool acknowledged by its end, over all processes that used the
+    /// folder.
+    pub fn ledger(&self) -> Ledger {
+        self.shared.lock().spool.as_ref().map_or(Ledger::default(), Spool::ledger)
+    }
+
+    /// Returns the age of the oldest waiting record; `None` if none has been read and waits.
+    pub fn oldest(&self) -> Option<Duration> {
+        let oldest = self.shared.lock().spool.as_ref().and_then(Spool::oldest_ns)?;
+        Some(Duration::from_nanos(self.shared.now_ns().saturating_sub(oldest)))
     }
 
     /// Returns the spool's own counts.

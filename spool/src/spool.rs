@@ -14,7 +14,7 @@ use crate::record::{AppendError, Counts, Recovered};
 use crate::segment::{Segment, UNFINISHED};
 use crate::series::{Entry, Series};
 use crate::settings::{Settings, WhenSpoolFull};
-use crate::window::{Slot, Window};
+use crate::window::{Slot, State, Window};
 
 /// A queue of records in a folder, used by one process at a time.
 #[derive(Debug)]
@@ -180,6 +180,12 @@ impl Spool {
         let under_way: u64 = self.orphans.iter().map(|orphan| u64::from(orphan.left)).sum();
         book.ends.dropped -= under_way;
         book.view(self.live.spans_total, self.counts.pending)
+    }
+
+    /// Returns the time of the oldest waiting record that has been read, in nanoseconds since 1970.
+    pub fn oldest_ns(&self) -> Option<u64> {
+        let mut waiting = self.window.slots().filter(|slot| slot.state != State::Done);
+        waiting.next().map(|slot| slot.header.time_ns)
     }
 
     /// Returns the last failure of the destination that was noted, also by an earlier process.

@@ -5,12 +5,14 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use astracer_exporters::spool::Settings;
 use astracer_exporters::{FileCompression, Files, Spooled, WhenFilesFull};
 use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal};
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
+use super::spool::sums::Sums;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::target::Target;
@@ -90,6 +92,11 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "DIR", requires = "forward")]
     pub(crate) spool: Option<PathBuf>,
 
+    /// Greatest size of the dead letters in the spool, which hold what the server refused [default:
+    /// what waiting spans leave of 1 GiB].
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "forward", help_heading = "Limits")]
+    pub(crate) dead_max: Option<u64>,
+
     /// Accept traces and logs from web pages of this origin, such as https://shop.example, or * for
     /// any; repeatable.
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
@@ -141,8 +148,12 @@ struct Forwarded {
     /// Spans that were rejected for good, also in earlier runs; `spool drain --dead` sends them
     /// again.
     dead_letters: u64,
-    /// The last message of that server beside a success.
+    /// Why the server accepts none; if it does, its last message beside a success.
     message: String,
+    #[serde(skip)]
+    is_down: bool,
+    /// All runs that used the spool.
+    ledger: Option<Sums>,
 }
 
 #[derive(Serialize)]
@@ -182,7 +193,11 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let mut recording = Recording::from(files).with_logs(logs);
     recording = recording.with_origins(args.cors.clone()).with_hosts(args.host.clone());
     if let Some(target) = &args.forward {
-        let spool = Spooled::builder(args.spool_folder()).open(target.connect()?);
+        let mut settings = Settings::default();
+        if let Some(bytes) = args.dead_max {
+            settings = settings.with_dead_letter_bytes(bytes);
+        }
+        let spool = Spooled::builder(args.spool_folder()).with_settings(settings).open(target.connect()?);
         recording = recording.with_forward(spool.map_err(|error| failed(&error))?);
     }
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);
@@ -232,7 +247,9 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         lost: counts.lost.total(),
         waiting,
         dead_letters: receiver.forward().map_or(0, |spool| spool.spool_counts().dead_letters),
-        message: counts.message,
+        is_down: counts.waiting.is_some(),
+        message: counts.waiting.map_or(counts.message, |error| error.to_string()),
+        ledger: receiver.forward().map(|spool| Sums::from(spool.ledger())),
     });
     let undelivered = undelivered(&receiver);
     let removed = (receiver.spans_removed(), receiver.logs_removed());
@@ -345,7 +362,8 @@ impl Report {
         if self.rejected + self.logs_rejected > 0 {
             let _ = writeln!(text, "rejected as invalid: {}", records(self.rejected, self.logs_rejected));
         }
-        if let Some(Forwarded { accepted, rejected, lost, waiting, dead_letters, message }) = &self.forwarded
+        if let Some(Forwarded { accepted, rejected, lost, waiting, dead_letters, message, is_down, ledger }) =
+            &self.forwarded
         {
             let _ = writeln!(
                 text,
@@ -357,7 +375,11 @@ impl Report {
                 let _ = writeln!(text, "the next run, or `astracer spool drain`, sends what is waiting");
             }
             if !message.is_empty() {
-                let _ = writeln!(text, "the server says: {}", output::escaped(message));
+                let whose = if *is_down { "why they wait" } else { "the server says" };
+                let _ = writeln!(text, "{whose}: {}", output::escaped(message));
+            }
+            if let Some(ledger) = ledger {
+                let _ = writeln!(text, "{}", ledger.line());
             }
         }
         for Refused { reason, requests } in &self.refused {

@@ -11,16 +11,22 @@ use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 
+use self::outage::{Outage, Waiting};
+use self::sums::Sums;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::target::Target;
 use crate::values::length;
 use crate::{load, output};
 
+pub(crate) mod outage;
+pub(crate) mod sums;
+
 const EXAMPLES: &str = "\
 Examples:
   astracer spool inspect /var/spool/shop     what is waiting, what was refused
   astracer spool verify /var/spool/shop      every checksum; exits 1 on damage
+  astracer spool audit /var/spool/shop       how each acknowledged span ended
   astracer spool drain /var/spool/shop --to otlp://localhost:4317
 
 Stop the process that uses the spool first: it holds a lock. drain removes
@@ -39,6 +45,8 @@ enum Action {
     Inspect(Look),
     /// Check every frame; fail if one is damaged.
     Verify(Look),
+    /// Prove that each acknowledged span has one end or waits; fail if one is missing or was lost.
+    Audit(Look),
     /// Send what is waiting to a server, and remove it.
     Drain(Drain),
 }
@@ -47,7 +55,8 @@ const LOOK_EXAMPLES: &str = "\
 Examples:
   astracer spool inspect /var/spool/shop
   astracer spool inspect /var/spool/shop --json | jq .pending_spans
-  astracer spool verify /var/spool/shop";
+  astracer spool verify /var/spool/shop
+  astracer spool audit /var/spool/shop";
 
 const DRAIN_EXAMPLES: &str = "\
 Examples:
@@ -98,6 +107,18 @@ struct Found {
     dead_letter_spans: u64,
     reasons: Vec<Reason>,
     damage: Vec<DamagedPart>,
+    ledger: Sums,
+    /// Acknowledged spans that have no end and do not wait; the damage names their files.
+    unaccounted: u64,
+    last_failure: Option<LastFailure>,
+    #[serde(skip)]
+    is_proven: bool,
+}
+
+#[derive(Serialize)]
+struct LastFailure {
+    unix_ns: u64,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -118,20 +139,35 @@ struct DamagedPart {
 
 pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
     match &args.action {
-        Action::Inspect(look) => inspect(look, stop)?.print(look),
+        Action::Inspect(look) => {
+            let found = inspect(look, stop)?;
+            Failure::after(found.print(look), late(&look.folder, &found.ledger, None))
+        }
         Action::Verify(look) => {
             let found = inspect(look, stop)?;
             let damaged = found.damage.iter().filter(|damage| damage.spans != Some(0)).count() as u64;
-            let late = if damaged > 0 {
+            let damaged = (damaged > 0).then(|| {
                 let places = output::plural(damaged, "damaged place");
-                let folder = output::shown(&look.folder);
-                Err(Failure::Job(format!("{folder}: {places}; drain still sends the intact frames")))
-            } else {
-                Ok(())
-            };
-            Failure::after(found.print(look), late)
+                format!("{places}; drain still sends the intact frames")
+            });
+            Failure::after(found.print(look), late(&look.folder, &found.ledger, damaged))
+        }
+        Action::Audit(look) => {
+            let found = inspect(look, stop)?;
+            let printed =
+                if look.json { output::print_json(&found) } else { output::report(&found.render_audit()) };
+            Failure::after(printed, late(&look.folder, &found.ledger, found.unproven()))
         }
         Action::Drain(args) => drain(args, stop),
+    }
+}
+
+/// The failure of a look at a spool that has lost spans, or in which something is wrong.
+fn late(folder: &Path, ledger: &Sums, wrong: Option<String>) -> Result<(), Failure> {
+    let texts: Vec<String> = wrong.into_iter().chain(ledger.lost()).collect();
+    match texts.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Job(format!("{}: {}", output::shown(folder), texts.join("; ")))),
     }
 }
 
@@ -139,6 +175,7 @@ fn failed(folder: &Path, error: &io::Error) -> Failure {
     let folder = output::shown(folder);
     Failure::Job(match error.kind() {
         io::ErrorKind::WouldBlock => format!("{folder} is in use by another process; stop it first"),
+        io::ErrorKind::InvalidInput => format!("cannot read {folder}: {error}; move it away"),
         _ => format!("cannot read {folder}: {error}; pass the folder of a spool"),
     })
 }
@@ -185,7 +222,38 @@ impl Found {
                 .map(|(reason, spans)| Reason { reason: reason.clone(), spans: *spans })
                 .collect(),
             damage: report.damage.iter().map(DamagedPart::from).collect(),
+            ledger: Sums::from(report.ledger),
+            unaccounted: report.unaccounted(),
+            last_failure: report
+                .failure
+                .as_ref()
+                .map(|failure| LastFailure { unix_ns: failure.time_ns, reason: failure.text.clone() }),
+            is_proven: report.is_proven(),
         }
+    }
+
+    /// Returns why the sum cannot be proven.
+    fn unproven(&self) -> Option<String> {
+        match (self.is_proven, self.unaccounted) {
+            (true, _) => None,
+            (false, 0) => {
+                Some("the ledger is damaged, so what happened before it began anew is unknown".to_owned())
+            }
+            (false, spans) => Some(format!(
+                "{} without an end; see the damage above",
+                output::plural(spans, "acknowledged span")
+            )),
+        }
+    }
+
+    fn render_audit(&self) -> String {
+        let mut text = self.ledger.table();
+        let _ = match self.is_proven {
+            true => writeln!(text, "each acknowledged span has one end, or waits"),
+            false => writeln!(text, "{:>14}  without an end", output::count(self.unaccounted)),
+        };
+        self.damage.iter().for_each(|damage| damage.render(&mut text));
+        text
     }
 
     fn render(&self) -> String {
@@ -202,12 +270,16 @@ impl Found {
         if let Some(oldest) = self.oldest_unix_ns {
             let _ = writeln!(text, "oldest: {}", load::utc(oldest));
         }
+        if let Some(LastFailure { unix_ns, reason }) = &self.last_failure {
+            let _ = writeln!(text, "last failure: {}: {}", load::utc(*unix_ns), output::escaped(reason));
+        }
         if self.dead_letter_spans > 0 {
             let _ = writeln!(text, "dead letters: {}", output::plural(self.dead_letter_spans, "span"));
         }
         for Reason { reason, spans } in &self.reasons {
             let _ = writeln!(text, "  {}: {}", output::plural(*spans, "span"), output::escaped(reason));
         }
+        let _ = writeln!(text, "{}", self.ledger.line());
         self.damage.iter().for_each(|damage| damage.render(&mut text));
         text
     }
@@ -260,8 +332,12 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
         Failure::Job(format!("dead letters cannot be queued again: {}", output::escaped(&error.to_string())))
     })?;
     let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
+    let (begun, mut outage) = (Instant::now(), Outage::default());
     let gave_up = loop {
         let left = spooled.drain(TICK);
+        if let Some(line) = outage.tick(begun.elapsed(), &Waiting::from(&spooled)) {
+            output::note(&line);
+        }
         if left == 0 || stop.is_asked() {
             break None;
         }
@@ -286,6 +362,8 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     let damage: Vec<_> = spooled.damage().iter().map(DamagedPart::from).collect();
     damage.iter().for_each(|damage| damage.render(&mut text));
     let is_damaged = damage.iter().any(|damage| damage.spans != Some(0));
+    let ledger = Sums::from(spooled.ledger());
+    let _ = writeln!(text, "{}", ledger.line());
     if counts.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(counts.rejected, "span"));
     }
@@ -311,7 +389,7 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
         None if is_damaged => {
             Err(Failure::Job("the spool is damaged, so spans may be missing; see the lines above".to_owned()))
         }
-        None => Ok(()),
+        None => late(&args.folder, &ledger, None),
     };
     Failure::after(output::report(&text), late)
 }

@@ -149,3 +149,107 @@ fn one_folder_is_not_recording_and_spool() {
     }
     assert!(!out.exists());
 }
+
+/// Above 64 MiB, 891,700 dead letters were thrown away, and nothing said so afterwards.
+#[test]
+fn dead_letters_that_were_thrown_away_stay_counted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let settings = Settings::default().with_dead_letter_bytes(400).with_segment_bytes(1);
+    let (mut spool, _) =
+        Spool::open(Folder::create(folder.path()).expect("a folder"), settings).expect("a spool");
+    (1..=5).for_each(|trace| spool.append_dead(0, 0, 2, &two_spans(trace), "HTTP 400: no"));
+    let ledger = spool.ledger();
+    drop(spool);
+    assert!(ledger.thrown_away > 0 && ledger.is_balanced(), "{ledger:?}");
+    let dir = folder.path().to_str().expect("UTF-8");
+    let thrown = format!("{} acknowledged spans lost for good", ledger.thrown_away);
+    let server = server(200);
+    let url = server.url("otlp+http");
+    for args in [
+        &["spool", "inspect", dir][..],
+        &["spool", "verify", dir],
+        &["spool", "audit", dir],
+        &["spool", "drain", dir, "--to", &url, "--dead"],
+        &["spool", "audit", dir],
+    ] {
+        let output = run(args);
+        let (text, error) =
+            (String::from_utf8_lossy(&output.stdout), unwrapped(&String::from_utf8_lossy(&output.stderr)));
+        assert_eq!(output.status.code(), Some(1), "{args:?} {text} {error}");
+        assert!(error.contains(&thrown), "{args:?} {error}");
+    }
+    let found = run(&["spool", "audit", dir, "--json"]);
+    let found: Value = serde_json::from_slice(&found.stdout).expect("JSON");
+    let sums = &found["ledger"];
+    // The letters that were kept came again, and were accepted.
+    assert_eq!((&sums["dead"], &sums["waiting"]), (&0.into(), &0.into()), "{found}");
+    assert_eq!(sums["passed_on"], sums["queued_again"], "{found}");
+    assert_eq!(sums["thrown_away"], ledger.thrown_away, "{found}");
+}
+
+/// Segments are gone, and the cursor stays: all outputs say so.
+#[cfg(unix)]
+#[test]
+fn all_outputs_agree_on_what_is_gone() {
+    let recording = Scratch::new("gone.json", TWO_TRACES);
+    let receiver = Receiver::start("gone", &["--forward", "otlp://127.0.0.1:1"]);
+    success(&run(&["send", recording.path(), "--to", &format!("otlp://{}", receiver.address)]));
+    let (_, told, folder) = receiver.ended_by("-INT");
+    assert!(
+        told.contains("spans begin to wait in the spool") && told.contains("no server listens"),
+        "{told}"
+    );
+    let spool = folder.spool();
+    let dir = spool.path().to_str().expect("UTF-8");
+    let inspected = success(&run(&["spool", "inspect", dir, "--json"]));
+    let inspected: Value = serde_json::from_str(&inspected).expect("JSON");
+    assert!(
+        inspected["last_failure"]["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("no server listens")),
+        "{inspected}"
+    );
+    success(&run(&["spool", "audit", dir]));
+    fs::remove_file(spool.path().join("live-00000001.seg")).expect("a segment");
+    let output = run(&["spool", "audit", dir]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && text.contains("3  without an end"), "{text}");
+    let receiver = Receiver::start("gone", &["--forward", "otlp://127.0.0.1:1"]);
+    let (output, told, _folder) = receiver.ended_by("-INT");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(output.status.code() == Some(1) && told.contains("3 spans lost (damaged)"), "{told}");
+    let forwarded = &report["forwarded"];
+    assert_eq!((&forwarded["lost"], &forwarded["ledger"]["damaged"]), (&3.into(), &3.into()), "{report}");
+    drop(spool);
+}
+
+/// A pipe, a link to nothing or a folder in the place of a file.
+#[cfg(unix)]
+#[test]
+fn special_files_in_a_spool_are_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    dead_letters(folder.path(), &["HTTP 400: no"]);
+    let dir = folder.path().to_str().expect("UTF-8");
+    let segment = folder.path().join("live-00000009.seg");
+    let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
+    pipe(&segment);
+    std::os::unix::fs::symlink("/nonexistent/x", folder.path().join("live-00000010.seg")).expect("a link");
+    let text = success(&run(&["spool", "verify", dir]));
+    for name in ["live-00000009.seg", "live-00000010.seg"] {
+        assert!(text.contains(&format!("note: {name}")) && text.contains("left alone"), "{text}");
+    }
+    let cursor = folder.path().join("cursor");
+    for make in [&pipe as &dyn Fn(&Path), &|path| fs::create_dir(path).expect("a folder")] {
+        fs::remove_file(&cursor).expect("a file");
+        make(&cursor);
+        let output = run(&["spool", "verify", dir]);
+        let error = unwrapped(&String::from_utf8_lossy(&output.stderr));
+        assert!(error.contains("cursor: is a") && error.contains("move it away"), "{error}");
+        let out = folder.path().join("out");
+        let args =
+            ["receive", "--otlp", "127.0.0.1:0", "--forward", "otlp://127.0.0.1:1", "--spool", dir, "--out"];
+        let output = run(&[&args[..], &[out.to_str().expect("UTF-8")]].concat());
+        let error = unwrapped(&String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.code() == Some(1) && error.contains("cursor: is a"), "{error}");
+    }
+}

@@ -209,6 +209,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (RECEIVE, "--forward", REFUSED),
     // It requires --forward.
     (RECEIVE, "--spool", REFUSED),
+    (RECEIVE, "--dead-max", REFUSED),
     (RECEIVE, "--cors", REFUSED),
     (RECEIVE, "--host", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
     (&["compare"], "", REFUSED),
@@ -248,6 +249,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (COMPARE_FAIL, "--at-least", COMPARED_FROM_0),
     (&["spool", "inspect"], "", FOLDER),
     (&["spool", "verify"], "", FOLDER),
+    (&["spool", "audit"], "", FOLDER),
     (&["spool", "drain", "--to", "otlp://127.0.0.1:1"], "", FOLDER),
     (&["spool", "drain", "nowhere"], "--to", REFUSED),
     (DRAIN, "--dead", REFUSED),

@@ -134,6 +134,9 @@ impl Shared {
         let doubtful = error.filter(|error| attempt.settled == 0 && !is_settled && error.is_doubtful());
         state.refused_since = doubtful.map(|_| state.refused_since.unwrap_or(now));
         state.is_down = !is_settled && may_retry;
+        if let Some(error) = error.filter(|_| !is_settled) {
+            state.note_failure(now, error);
+        }
         let retry_in = if attempt.retry_in.is_zero() { PAUSE } else { attempt.retry_in };
         let next = match &batch.records[..] {
             [record] => self.finish_one(&mut state, record, attempt, now),

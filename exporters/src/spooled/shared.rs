@@ -8,7 +8,7 @@ use astracer_formats::otlp_proto;
 use astracer_model::destination::{Attempt, Counter, DeliveryReport, Destination, ErrorKind, ExportError};
 use astracer_model::text::escaped;
 use astracer_model::{Format, Span};
-use astracer_spool::{Counts as SpoolCounts, Disk, Record, Settlement, Spool};
+use astracer_spool::{Counts as SpoolCounts, Disk, Failure, Record, Settlement, Spool};
 
 use super::payload::kind_of;
 use super::{DrainOrder, SpoolMode, SpooledBuilder};
@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) refused_since: Option<u64>,
 }
 
+/// The shortest time between two notes of the same failure.
+const NOTE_PAUSE_NS: u64 = 60_000_000_000;
 /// Used for pauses that end beyond the range of the clock.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
 
@@ -81,6 +83,20 @@ impl State {
 
     pub(super) fn sync(&mut self) -> std::io::Result<()> {
         self.spool.as_mut().map_or(Ok(()), Spool::sync)
+    }
+
+    /// Stores why the destination accepts nothing, at most once a minute for the same reason.
+    pub(super) fn note_failure(&mut self, now: u64, error: &ExportError) {
+        let Some(spool) = &mut self.spool else { return };
+        let text = error.to_string();
+        let is_known = |known: &Failure| {
+            // Long texts are stored in part.
+            let is_same = text.starts_with(&known.text) && !known.text.is_empty();
+            is_same && now.saturating_sub(known.time_ns) < NOTE_PAUSE_NS
+        };
+        if !spool.failure().is_some_and(is_known) {
+            spool.note_failure(now, &text);
+        }
     }
 
     pub(super) fn settle(&mut self, record: &Record, outcome: Settlement<'_>) {
@@ -106,7 +122,8 @@ impl Shared {
     ) -> std::io::Result<Self> {
         let (spool, _) = Spool::open(disk, builder.settings)?;
         let state = State {
-            seen: spool.counts(),
+            // Losses found at the start are counted, too.
+            seen: SpoolCounts::default(),
             spool: Some(spool),
             is_closed: false,
             is_ended: false,
@@ -119,7 +136,7 @@ impl Shared {
             read_failures: 0,
             refused_since: None,
         };
-        Ok(Shared {
+        let shared = Shared {
             counter: destination.counter(),
             destination,
             state: Mutex::new(state),
@@ -131,7 +148,9 @@ impl Shared {
             max_refusal: builder.max_refusal,
             clock: builder.clock,
             target: builder.folder.display().to_string(),
-        })
+        };
+        shared.note_losses(&mut shared.lock());
+        Ok(shared)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

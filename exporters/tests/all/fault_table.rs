@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use astracer_exporters::spool::Settings;
 use astracer_exporters::{Destination, Files, Otlp, Protocol, Retry, SpoolMode, Spooled, Zipkin};
 use astracer_model::sink::Record;
 use astracer_model::{Problem, Sink, Span};
@@ -424,6 +425,31 @@ fn a_distant_server_keeps_up() {
         // Nothing waits longer than a second on an idle machine, and this one may be busy.
         assert_eq!(spooled.drain(Duration::from_secs(3)), 0, "{delay} ms, {requests} requests a second");
         assert_eq!(server.taken().0.len() as u64, u64::from(requests * spans_each));
+        server.set(Mood::Ended);
+    }
+}
+
+/// Rows of dead letters beyond their room: a server that refuses everything. Each span is told, in
+/// this process and by the ledger that stays.
+#[test]
+fn dead_letters_beyond_their_room_stay_counted() {
+    for room in [0, 2_000, 1 << 20] {
+        let (server, folder) = (Moody::start(Mood::Busy(400, None)), tempfile::tempdir().unwrap());
+        let settings = Settings::default().with_segment_bytes(1_000).with_dead_letter_bytes(room);
+        let open = || {
+            let otlp = Backend::Http(server.clone()).destination(Kind::Http, (PATIENCE, PATIENCE));
+            Spooled::builder(folder.path()).with_settings(settings.clone()).open(otlp).unwrap()
+        };
+        let spooled = open();
+        (0..50).for_each(|batch| drop(spooled.deliver(&spans(batch * 10 + 1..=batch * 10 + 10))));
+        assert_eq!(spooled.drain(PATIENCE), 0);
+        let ledger = spooled.ledger();
+        assert_eq!(ledger.dead + ledger.thrown_away, 500, "{room} bytes: {ledger:?}");
+        assert_eq!(ledger.thrown_away > 0, room < 1 << 20, "{room} bytes: {ledger:?}");
+        let told = spooled.undelivered().unwrap();
+        assert_eq!(told.contains("could not be kept"), ledger.thrown_away > 0, "{told}");
+        drop(spooled);
+        assert_eq!(open().ledger(), ledger);
         server.set(Mood::Ended);
     }
 }

@@ -417,3 +417,25 @@ fn a_spool_whose_segments_were_removed_begins_behind_them() {
     let mut spool = open(&disk, &Settings::default());
     assert_eq!((drain(&mut spool), spool.counts().damaged), ((3..9).collect(), 0));
 }
+
+/// Without a limit of their own, dead letters share that of waiting records, which come first.
+#[test]
+fn dead_letters_use_the_room_that_waiting_records_leave() {
+    let disk = MemoryDisk::default();
+    // Each letter has a segment of its own: 80 bytes, a header of 40, and 8 + 2 + 2 + 8 of payload.
+    let settings = Settings::default().with_segment_bytes(1).with_max_bytes(4 * 140);
+    let mut spool = open(&disk, &settings);
+    (0..3).for_each(|number| spool.append_dead(0, 0, 2, &payload(number, 0), "no"));
+    assert_eq!((spool.counts().dead_letters, spool.counts().dead_letters_lost), (6, 0));
+    // Records have 128 bytes each. One of them fits beside three letters, and no second one.
+    let mut lost = |number| {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+        spool.counts().dead_letters_lost
+    };
+    assert_eq!([lost(3), lost(4), lost(5), lost(6)], [0, 2, 4, 6]);
+    // Nothing is left of the room, so the next letter is thrown away at once.
+    spool.append_dead(0, 0, 2, &payload(7, 0), "no");
+    let ledger = spool.ledger();
+    assert_eq!((ledger.dead, ledger.thrown_away, ledger.waiting), (0, 8, 4));
+    assert!(ledger.is_balanced());
+}

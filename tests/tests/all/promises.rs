@@ -172,6 +172,33 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "each_fault_protocol_and_storage_loses_nothing_or_tells_it",
     ),
     (
+        "gets more than 20,000 spans a second",
+        "exporters/tests/all/fault_table.rs",
+        "a_distant_server_keeps_up",
+    ),
+    (
+        "sent again in halves, until only the refused request is a dead letter",
+        "exporters/src/spooled/tests.rs",
+        "one_bad_record_spoils_no_other",
+    ),
+    ("so they survive `kill -9`", "spool/tests/all/audit.rs", "each_acknowledged_span_has_one_end"),
+    (
+        "All four exit with 1 if spans were lost for good",
+        FORWARD,
+        "dead_letters_that_were_thrown_away_stay_counted",
+    ),
+    (
+        "the oldest dead letters are thrown away, and stay counted",
+        "spool/tests/all/limits.rs",
+        "dead_letters_use_the_room_that_waiting_records_leave",
+    ),
+    (
+        "print a line when spans begin to wait, with the reason",
+        "cli/src/command/spool/outage.rs",
+        "an_outage_has_a_first_line_one_a_minute_and_a_last_one",
+    ),
+    ("in the place of a segment is named and left alone", FORWARD, "special_files_in_a_spool_are_named"),
+    (
         "observed up to `Retry::with_max_server_delay`",
         "exporters/src/retry.rs",
         "the_server_is_waited_for_up_to_an_hour",

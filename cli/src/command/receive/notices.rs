@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use astracer_exporters::Destination as _;
 use astracer_receiver::{Event, Receiver};
 
+use crate::command::spool::outage::{Outage, Waiting};
 use crate::output;
 
 /// The shortest time between two lines of one kind.
@@ -35,6 +36,8 @@ impl Line {
 pub(super) struct Notices {
     lost: Line,
     undelivered: Line,
+    outage: Outage,
+    began: Option<Instant>,
 }
 
 impl Notices {
@@ -46,6 +49,11 @@ impl Notices {
         let now = Instant::now();
         for text in [self.lost.due(lost, now), self.undelivered.due(undelivered, now)].into_iter().flatten() {
             output::note(&text);
+        }
+        let since = now.saturating_duration_since(*self.began.get_or_insert(now));
+        let line = receiver.forward().and_then(|spool| self.outage.tick(since, &Waiting::from(spool)));
+        if let Some(line) = line {
+            output::note(&line);
         }
     }
 }
