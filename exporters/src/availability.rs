@@ -158,12 +158,24 @@ struct State {
     is_ending: bool,
     /// A request met something other than a refused connection.
     was_reached: bool,
+    /// The time of the last attempt before the end of the process: a pause that would last longer
+    /// ends then.
+    last_at: Option<Duration>,
     /// No request will be sent any more, because the last attempt failed too.
     has_given_up: bool,
     /// The numbers of the calls that wait for a permit. A call whose request is in progress is not
     /// among them, so it cannot become the probe.
     waiting: BTreeSet<u64>,
     next_call: u64,
+}
+
+impl State {
+    /// Ends the current pause at the time of the last attempt, if that is still to come.
+    fn shorten_pause(&mut self, now: Duration) {
+        if let Some(last) = self.last_at.filter(|&last| now < last) {
+            self.backoff.resume_at = self.backoff.resume_at.min(last);
+        }
+    }
 }
 
 /// A call in progress, which may wait. While the destination is down, the waiting call with the
@@ -180,7 +192,11 @@ impl<T: Time> Drop for Call<'_, T> {
     }
 }
 
-/// The longest pause before the last attempt of a process that is ending.
+/// The time before the end of the process at which a waiting call tries once more.
+const LAST_BEFORE_END: Duration = Duration::from_millis(500);
+
+/// The longest pause before the last attempt of a process that is ending, if no server was ever
+/// reached.
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The availability of one destination.
@@ -228,14 +244,19 @@ impl<T: Time> Availability<T> {
         self.changed.notify_all();
     }
 
-    /// Announces that the process is ending. If every connection so far was refused, no server is
-    /// there: the attempt after this call, or the second one of all, is the last.
-    pub(crate) fn end_soon(&self) {
+    /// Announces that the process ends within this time. If every connection so far was refused, no
+    /// server is there: the attempt after this call, or the second one of all, is the last.
+    /// Otherwise a pause that lasts until the end, whoever asked for it, ends half a second earlier
+    /// (halfway, in a shorter time): what is not sent then is lost.
+    pub(crate) fn end_soon(&self, within: Duration) {
         let mut state = self.lock();
         state.is_ending = true;
+        let now = self.time.now();
+        state.last_at = Some(now.saturating_add(within - LAST_BEFORE_END.min(within / 2)));
         if !state.was_reached {
-            state.backoff.resume_at = self.time.now();
+            state.backoff.resume_at = now;
         }
+        state.shorten_pause(now);
         drop(state);
         self.changed.notify_all();
     }
@@ -323,6 +344,7 @@ impl<T: Time> Availability<T> {
                     let soon = now.saturating_add(LAST_PAUSE);
                     state.backoff.resume_at = state.backoff.resume_at.min(soon);
                 }
+                state.shorten_pause(now);
             }
             _ => state.backoff.answered(&held.permit),
         }

@@ -14,6 +14,7 @@ use ureq::http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
 use crate::compression::Compression;
 use crate::endpoint::shown;
 use crate::probe::{Peer, Speaks, says_tls};
+use crate::refusal::Refusal;
 use crate::sending::Sending;
 use astracer_model::destination::{ErrorKind, ExportError};
 
@@ -35,7 +36,6 @@ pub(crate) struct Client {
     agent: Agent,
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
-    compression: Compression,
     peer: Peer,
 }
 
@@ -44,6 +44,12 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("uri", &self.target()).finish_non_exhaustive()
     }
+}
+
+/// The body of a request, which may be sent more than once.
+pub(crate) struct Body {
+    bytes: Vec<u8>,
+    compression: Compression,
 }
 
 /// A successful response.
@@ -59,6 +65,21 @@ impl Answer {
     /// Returns the first line of the body, if it is text.
     pub(crate) fn text(&self) -> String {
         printable(&self.body, self.json)
+    }
+}
+
+impl Body {
+    /// Compresses an encoded request.
+    pub(crate) fn new(body: Vec<u8>, compression: Compression) -> Self {
+        // Compression in memory cannot fail.
+        let bytes = match compression {
+            Compression::None => body,
+            #[cfg(feature = "gzip")]
+            Compression::Gzip => gzip(&body).unwrap_or_default(),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => zstd::bulk::compress(&body, 1).unwrap_or_default(),
+        };
+        Body { bytes, compression }
     }
 }
 
@@ -95,7 +116,7 @@ impl Client {
         };
         #[cfg(not(feature = "tls"))]
         let agent = config.build().new_agent();
-        Ok(Client { agent, uri, headers, compression: sending.compression, peer })
+        Ok(Client { agent, uri, headers, peer })
     }
 
     /// Returns the endpoint without its password, as shown in errors.
@@ -108,27 +129,15 @@ impl Client {
         self.peer.diagnose(error)
     }
 
-    /// Compresses a body, which may be sent more than once.
-    pub(crate) fn pack(&self, body: Vec<u8>) -> Vec<u8> {
-        // Compression in memory cannot fail.
-        match self.compression {
-            Compression::None => body,
-            #[cfg(feature = "gzip")]
-            Compression::Gzip => gzip(&body).unwrap_or_default(),
-            #[cfg(feature = "zstd")]
-            Compression::Zstd => zstd::bulk::compress(&body, 1).unwrap_or_default(),
-        }
-    }
-
     /// Sends a packed body once. A server that rejects a large request by its headers may close the
     /// connection before it has read the body, and its response is then lost. If a large body fails
     /// like this, the headers are sent again alone (`Expect: 100-continue`), and the body only if
     /// the server asks for it.
-    pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
+    pub(crate) fn post(&self, body: &Body, media: &str, timeout: Duration) -> Result<Answer, ExportError> {
         let begun = Instant::now();
         let left = || timeout.saturating_sub(begun.elapsed());
         let sent = match self.send(body, media, timeout, false) {
-            Err(error) if body.len() > HEAD_FIRST_BYTES && is_cut_off(&error) && !left().is_zero() => {
+            Err(error) if body.bytes.len() > HEAD_FIRST_BYTES && is_cut_off(&error) && !left().is_zero() => {
                 match self.send(body, media, left(), true) {
                     // The server does not support `Expect`, so this response says nothing about the
                     // request.
@@ -138,12 +147,12 @@ impl Client {
             }
             sent => sent,
         };
-        self.answer(sent.map_err(|error| self.explain(&error))?)
+        self.answer(sent.map_err(|error| self.explain(&error))?, body.compression)
     }
 
     fn send(
         &self,
-        body: &[u8],
+        body: &Body,
         media: &str,
         timeout: Duration,
         head_first: bool,
@@ -155,7 +164,7 @@ impl Client {
             .timeout_global(Some(timeout))
             .build()
             .header("content-type", media);
-        let mut request = match self.compression {
+        let mut request = match body.compression {
             Compression::None => request,
             #[cfg(feature = "gzip")]
             Compression::Gzip => request.header("content-encoding", "gzip"),
@@ -168,13 +177,18 @@ impl Client {
         if head_first {
             request = request.header("expect", "100-continue");
         }
-        request.send(body)
+        request.send(&body.bytes[..])
     }
 
-    fn answer(&self, mut response: Response<ureq::Body>) -> Result<Answer, ExportError> {
+    fn answer(
+        &self,
+        mut response: Response<ureq::Body>,
+        compression: Compression,
+    ) -> Result<Answer, ExportError> {
         let status = response.status().as_u16();
         let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let json = text("content-type").is_some_and(|media| media.starts_with("application/json"));
+        let is_proto = text("content-type").is_some_and(|media| media.starts_with("application/x-protobuf"));
         let is_page = text("content-type").is_some_and(|media| media.starts_with("text/html"));
         let retry_after = text("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
         let location = text("location").unwrap_or_default().to_owned();
@@ -192,22 +206,20 @@ impl Client {
         if is_success && !is_page {
             return Ok(Answer { status, json, body });
         }
-        let said = self.without_own(printable(&body, json));
+        let said = if is_proto { status_message(&body) } else { None };
+        let said = said.map_or_else(|| printable(&body, json), |said| printable(said.as_bytes(), false));
+        let said = self.without_own(said);
         let detail = match status {
             300..400 => format!("HTTP {status}, redirect to {location}"),
             _ if said.is_empty() => format!("HTTP {status}"),
             _ => format!("HTTP {status}: {said}"),
         };
-        let kind = if status == 400 && says_tls(&body) { ErrorKind::TlsServer } else { kind(status) };
-        let error = ExportError::new(kind, self.target(), detail);
-        Err(match status {
-            // The statuses that OTLP's specification calls retryable.
-            429 | 502..=504 => error.retryable(retry_after),
-            // Not the server, another server's page, or a token or route that is being changed.
-            _ if kind == ErrorKind::TlsServer => error.doubtful(retry_after),
-            200..=399 | 401 | 403..=405 | 407 | 408 | 500.. => error.doubtful(retry_after),
-            _ => error,
-        })
+        let error = |kind| ExportError::new(kind, self.target(), detail.clone());
+        if status == 400 && says_tls(&body) {
+            return Err(error(ErrorKind::TlsServer).doubtful(retry_after));
+        }
+        let is_compressed = compression != Compression::None;
+        Err(Refusal { said: &said, retry_after, is_compressed }.of_http(status, error))
     }
 
     /// Masks the values of our own headers, which a server may repeat: they may be secrets.
@@ -297,20 +309,14 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns the kind of failure for a status.
-pub(crate) fn kind(status: u16) -> ErrorKind {
-    match status {
-        401 | 407 => ErrorKind::Unauthenticated,
-        403 => ErrorKind::Forbidden,
-        404 | 405 => ErrorKind::WrongPath,
-        408 => ErrorKind::TimedOut,
-        413 => ErrorKind::TooLarge,
-        415 => ErrorKind::UnsupportedMedia,
-        429 => ErrorKind::Throttled,
-        400..500 => ErrorKind::BadRequest,
-        502..=504 => ErrorKind::Unavailable,
-        500..600 => ErrorKind::ServerFailed,
-        _ => ErrorKind::UnexpectedAnswer,
+/// Returns the message of an error's body in protobuf; `None` without OTLP.
+fn status_message(body: &[u8]) -> Option<String> {
+    #[cfg(feature = "otlp-http")]
+    return crate::refusal::status_message(body);
+    #[cfg(not(feature = "otlp-http"))]
+    {
+        let _ = body;
+        None
     }
 }
 

@@ -69,10 +69,14 @@ mod exporter;
 mod file;
 #[cfg(feature = "_http")]
 mod http;
+#[cfg(feature = "_send")]
+mod learned;
 #[cfg(feature = "_otlp")]
 mod otlp;
 #[cfg(feature = "_send")]
 mod probe;
+#[cfg(feature = "_send")]
+mod refusal;
 #[cfg(feature = "_send")]
 mod requests;
 #[cfg(feature = "_send")]

@@ -13,9 +13,10 @@ use astracer_model::Span;
 use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
+use crate::compression::Compression;
 use crate::config::ConfigError;
 #[cfg(feature = "otlp-http")]
-use crate::http::Client;
+use crate::http::{Body, Client};
 use crate::requests::Requests;
 use crate::sending::IN_FLIGHT;
 use astracer_model::destination::ExportError;
@@ -59,12 +60,12 @@ enum Wire {
     Grpc(grpc::Client),
 }
 
-/// An encoded and compressed request.
+/// An encoded request, compressed or with the compression that tonic applies.
 enum Packed {
     #[cfg(feature = "otlp-http")]
-    Body(Vec<u8>),
+    Body(Body),
     #[cfg(feature = "otlp-grpc")]
-    Message(bytes::Bytes),
+    Message(bytes::Bytes, Compression),
 }
 
 impl Otlp {
@@ -134,12 +135,12 @@ impl crate::requests::Wire for Wire {
         }
     }
 
-    fn pack(&self, body: Vec<u8>) -> Packed {
+    fn pack(&self, body: Vec<u8>, compression: Compression) -> Packed {
         match self {
             #[cfg(feature = "otlp-http")]
-            Wire::Http { client, .. } => Packed::Body(client.pack(body)),
+            Wire::Http { .. } => Packed::Body(Body::new(body, compression)),
             #[cfg(feature = "otlp-grpc")]
-            Wire::Grpc(_) => Packed::Message(bytes::Bytes::from(body)),
+            Wire::Grpc(_) => Packed::Message(bytes::Bytes::from(body), compression),
         }
     }
 
@@ -161,8 +162,8 @@ impl crate::requests::Wire for Wire {
                 response::of_http(&answer, spans).ok_or_else(|| client.not_otlp(&answer))
             }
             #[cfg(feature = "otlp-grpc")]
-            (Wire::Grpc(client), Packed::Message(message)) => {
-                let answer = client.call(message.clone(), timeout)?;
+            (Wire::Grpc(client), Packed::Message(message, compression)) => {
+                let answer = client.call(message.clone(), *compression, timeout)?;
                 response::of_proto(&answer, spans).ok_or_else(|| client.not_otlp())
             }
             // Each wire receives only what it packed itself.
@@ -206,8 +207,8 @@ impl Destination for Otlp {
         crate::requests::Wire::diagnose(&self.wire, error)
     }
 
-    fn end_soon(&self) {
-        self.requests.availability.end_soon();
+    fn end_soon(&self, within: Duration) {
+        self.requests.availability.end_soon(within);
     }
 
     /// Ends the waits between attempts. A request in progress ends within its own timeout.

@@ -8,6 +8,8 @@ use std::time::Duration;
 use astracer_model::Span;
 
 use crate::availability::Availability;
+use crate::compression::Compression;
+use crate::learned::{Learned, is_about_compression};
 use crate::sending::Sending;
 use astracer_model::destination::{Attempt, DeliveryReport};
 use astracer_model::destination::{Counter, Delivery};
@@ -29,7 +31,7 @@ pub(crate) trait Wire {
     fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>);
 
     /// Compresses an encoded request.
-    fn pack(&self, body: Vec<u8>) -> Self::Packed;
+    fn pack(&self, body: Vec<u8>, compression: Compression) -> Self::Packed;
 
     /// Looks for the cause of an unclear failure, with a connection of its own.
     fn diagnose(&self, error: ExportError) -> ExportError {
@@ -45,6 +47,7 @@ pub(crate) trait Wire {
 pub(crate) struct Requests {
     timeout: Duration,
     bytes_max: usize,
+    learned: Learned,
     /// The size of the last request, as a hint for the capacity of the next one.
     last_bytes: AtomicUsize,
     pub(crate) counter: Counter,
@@ -59,6 +62,8 @@ struct Call<'c, W> {
     /// Our own limit, or one byte less than the smallest request of this call that the server found
     /// too large.
     bytes_max: usize,
+    /// The compression of this call's requests.
+    compression: Compression,
     /// The time at which the call is given up; `None` for a single attempt without waiting.
     deadline: Option<Duration>,
     /// The time limit of one attempt.
@@ -77,6 +82,7 @@ impl Requests {
         Requests {
             timeout: sending.timeout,
             bytes_max: sending.request_bytes_max,
+            learned: Learned::new(sending.compression),
             last_bytes: AtomicUsize::new(0),
             availability: Availability::new(sending.retry, counter.clone()),
             counter,
@@ -101,7 +107,7 @@ impl Requests {
 
     /// The size up to which small calls are joined.
     pub(crate) fn join_bytes(&self) -> usize {
-        self.bytes_max.min(JOIN_BYTES)
+        self.bytes_max.min(JOIN_BYTES).min(self.learned.bytes_max())
     }
 
     fn call<W: Wire>(
@@ -113,8 +119,9 @@ impl Requests {
         is_whole: bool,
     ) -> Attempt {
         let (outcome, is_late) = (DeliveryReport::default(), self.availability.is_closed());
-        let bytes_max = self.bytes_max;
-        let mut call = Call { wire, bytes_max, deadline, timeout, outcome, settled: 0, is_late, is_whole };
+        let (bytes_max, compression) = (self.bytes_max, self.learned.compression());
+        let mut call =
+            Call { wire, bytes_max, compression, deadline, timeout, outcome, settled: 0, is_late, is_whole };
         if !spans.is_empty() {
             self.send_some(&mut call, spans);
         }
@@ -130,6 +137,19 @@ impl Requests {
         call.wire.encode(spans, &mut body);
         self.last_bytes.store(body.len(), Ordering::Relaxed);
         let bytes = body.len();
+        // A server that was seen to refuse requests of this size is not asked again, except for a
+        // single span, which cannot be split.
+        if spans.len() > 1 && bytes > self.learned.bytes_max() {
+            drop(body);
+            if call.is_whole {
+                let detail =
+                    format!("the server refused requests of more than {} bytes", self.learned.bytes_max());
+                call.outcome.error = Some(ExportError::new(ErrorKind::TooLarge, call.wire.target(), detail));
+                return false;
+            }
+            return self.send_halves(call, spans);
+        }
+        let used = call.compression;
         let sent = if bytes > call.bytes_max {
             drop(body);
             let detail = format!("one span takes {bytes} bytes; the limit is {}", call.bytes_max);
@@ -139,6 +159,10 @@ impl Requests {
         };
         let error = match sent {
             Ok(delivery) => {
+                self.learned.accepts(bytes);
+                if used != self.learned.compression() {
+                    self.learned.takes_only_plain();
+                }
                 self.counter.deliver(&delivery);
                 call.outcome.delivery.add(delivery);
                 call.settled += spans.len();
@@ -146,6 +170,14 @@ impl Requests {
             }
             Err(error) => error,
         };
+        if is_about_compression(used, &error) {
+            // Once: a refusal of the plain request is final.
+            call.compression = Compression::None;
+            return self.send_some(call, spans);
+        }
+        if error.kind() == ErrorKind::TooLarge {
+            self.learned.refuses(bytes);
+        }
         if call.is_whole {
             call.outcome.error = Some(error);
             return false;
@@ -154,8 +186,7 @@ impl Requests {
             // Lowering the limit avoids one request per span to a server that rejects everything.
             call.bytes_max = call.bytes_max.min(bytes.saturating_sub(1));
             if spans.len() > 1 {
-                let (first, second) = spans.split_at(spans.len() / 2);
-                return self.send_some(call, first) && self.send_some(call, second);
+                return self.send_halves(call, spans);
             }
         }
         // Spans that a shutdown prevents from being sent are also left to the caller, so that a
@@ -170,6 +201,11 @@ impl Requests {
         true
     }
 
+    fn send_halves<W: Wire>(&self, call: &mut Call<'_, W>, spans: &[Span<'_>]) -> bool {
+        let (first, second) = spans.split_at(spans.len() / 2);
+        self.send_some(call, first) && self.send_some(call, second)
+    }
+
     fn send_body<W: Wire>(
         &self,
         call: &Call<'_, W>,
@@ -180,7 +216,7 @@ impl Requests {
             let error = ExportError::new(ErrorKind::ShutDown, call.wire.target(), "");
             return Err(if call.is_late { error } else { error.with_remedy("") });
         }
-        let body = call.wire.pack(body);
+        let body = call.wire.pack(body, call.compression);
         let post = || {
             let asking = self.counter.ask(call.wire.target());
             let sent = call.wire.post(&body, spans, call.timeout);
@@ -239,7 +275,7 @@ mod tests {
             spans.iter().for_each(|span| out.extend_from_slice(span.name.as_bytes()));
         }
 
-        fn pack(&self, body: Vec<u8>) -> Vec<u8> {
+        fn pack(&self, body: Vec<u8>, _: Compression) -> Vec<u8> {
             body
         }
 
@@ -287,7 +323,7 @@ mod tests {
 
         fn encode(&self, _: &[Span<'_>], _: &mut Vec<u8>) {}
 
-        fn pack(&self, _: Vec<u8>) {}
+        fn pack(&self, _: Vec<u8>, _: Compression) {}
 
         fn diagnose(&self, error: ExportError) -> ExportError {
             self.diagnoses.set(self.diagnoses.get() + 1);

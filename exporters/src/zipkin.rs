@@ -8,8 +8,9 @@ use astracer_model::Span;
 use astracer_model::text::without_secrets;
 use http::uri::Uri;
 
+use crate::compression::Compression;
 use crate::config::ConfigError;
-use crate::http::Client;
+use crate::http::{Body, Client};
 use crate::requests::{Requests, Wire};
 use crate::sending::{BATCH_TIMEOUT, IN_FLIGHT, Sending, setters};
 use astracer_model::destination::ExportError;
@@ -132,7 +133,7 @@ impl Zipkin {
 }
 
 impl Wire for Json {
-    type Packed = Vec<u8>;
+    type Packed = Body;
 
     fn target(&self) -> String {
         self.0.target()
@@ -146,15 +147,15 @@ impl Wire for Json {
         out.push(b']');
     }
 
-    fn pack(&self, body: Vec<u8>) -> Vec<u8> {
-        self.0.pack(body)
+    fn pack(&self, body: Vec<u8>, compression: Compression) -> Body {
+        Body::new(body, compression)
     }
 
     fn diagnose(&self, error: ExportError) -> ExportError {
         self.0.diagnose(error)
     }
 
-    fn post(&self, body: &Vec<u8>, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
+    fn post(&self, body: &Body, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
         let message = self.0.post(body, "application/json", timeout)?.text();
         Ok(Delivery::new(spans as u64, 0).with_message(message))
     }
@@ -194,8 +195,8 @@ impl Destination for Zipkin {
         self.wire.0.diagnose(error)
     }
 
-    fn end_soon(&self) {
-        self.requests.availability.end_soon();
+    fn end_soon(&self, within: Duration) {
+        self.requests.availability.end_soon(within);
     }
 
     /// Ends the waits between attempts. A request in progress ends within its own timeout.

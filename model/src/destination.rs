@@ -86,9 +86,13 @@ pub trait Destination: Send + Sync + Debug {
         error
     }
 
-    /// Announces that the process is ending, so that a destination at which no server was ever
-    /// reached stops its retries after one more attempt. Further spans may still be sent.
-    fn end_soon(&self) {}
+    /// Announces that the process ends within this time. A destination at which no server was ever
+    /// reached stops its retries after one more attempt. One that waits for its server shortens a
+    /// pause that would last longer, so that it tries once more half a second before the end.
+    /// Further spans may still be sent.
+    fn end_soon(&self, within: Duration) {
+        let _ = within;
+    }
 
     /// Shuts down within `timeout`. Waits between attempts end. Spans that are sent later are lost,
     /// and counted as lost.
@@ -200,8 +204,8 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
         (**self).diagnose(error)
     }
 
-    fn end_soon(&self) {
-        (**self).end_soon();
+    fn end_soon(&self, within: Duration) {
+        (**self).end_soon(within);
     }
 
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {

@@ -197,7 +197,7 @@ fn end(shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
     let began = Instant::now();
     let deadline = began.checked_add(timeout);
     if let Some(destination) = &shared.destination {
-        destination.ask(|destination| destination.end_soon());
+        destination.ask(|destination| destination.end_soon(timeout));
     }
     if let Some(housekeeping) = &shared.housekeeping {
         // The last heartbeat needs the exporter, so it goes out before the queue shuts the

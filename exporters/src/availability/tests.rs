@@ -333,7 +333,7 @@ fn a_process_that_ends_without_a_server_tries_once_more() {
     let given_up = Err(ErrorKind::NothingListens);
     let (availability, time) = availability(Retry::default());
     // Nothing was sent before the end.
-    availability.end_soon();
+    availability.end_soon(SECOND * 5);
     let down = Duration::MAX;
     assert_eq!(outage(&availability, &time, down, &refused), (given_up, vec![0, 100]));
     assert_eq!(outage(&availability, &time, down, &refused), (given_up, vec![]));
@@ -346,7 +346,7 @@ fn an_outage_that_lasts_until_the_end_has_one_attempt_more() {
     let sent: Result<(), _> = availability.send(availability.deadline(), || {
         times.push(time.now().as_millis() as u64);
         if times.len() == 3 {
-            availability.end_soon();
+            availability.end_soon(SECOND * 5);
         }
         Err(ExportError::new(ErrorKind::NothingListens, "t", "").retryable(None))
     });
@@ -362,8 +362,37 @@ fn the_end_waits_for_a_server_that_was_reached() {
         let (availability, time) = availability(Retry::default());
         let _ = availability.send_once(|| earlier.map_or(Ok(()), Err));
         time.advance(SECOND);
-        availability.end_soon();
+        availability.end_soon(SECOND * 5);
         let up_at = time.now() + SECOND * 4;
         assert_eq!(outage(&availability, &time, up_at, &refused).0, Ok(()));
     }
+}
+
+/// A server asked for a pause of a minute, and the process has five seconds left. The spans would
+/// be lost unsent, so they are sent once more, although the pause is not over.
+#[test]
+fn the_last_half_second_tries_once_whatever_the_server_asked_for() {
+    for (within, last) in [(5_000, 4_500), (600, 300)] {
+        let (availability, time) = availability(Retry::default().with_max_age(SECOND * 20));
+        let mut times = Vec::new();
+        let sent: Result<(), _> = availability.send(availability.deadline(), || {
+            times.push(time.now().as_millis() as u64);
+            if times.len() == 1 {
+                availability.end_soon(Duration::from_millis(within));
+            }
+            Err(busy(Some(SECOND * 60)))
+        });
+        // Still refused, it is not asked a third time.
+        assert_eq!((sent.unwrap_err().kind(), times), (ErrorKind::Unavailable, vec![0, last]));
+    }
+}
+
+/// The same for a pause that began before the end was announced.
+#[test]
+fn a_pause_is_cut_short_when_the_end_is_announced() {
+    let (availability, time) = availability(Retry::default());
+    let _ = availability.send_once(|| Err::<(), _>(busy(Some(SECOND * 60))));
+    time.advance(SECOND);
+    availability.end_soon(SECOND * 5);
+    assert_eq!(outage(&availability, &time, SECOND * 2, &busy(None)), (Ok(()), vec![5_500]));
 }

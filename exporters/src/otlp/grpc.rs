@@ -28,6 +28,7 @@ use crate::compression::Compression;
 use crate::config::ConfigError;
 use crate::endpoint::shown;
 use crate::probe::{Peer, Speaks};
+use crate::refusal::Refusal;
 use astracer_model::destination::{ErrorKind, ExportError};
 
 fn method(signal: Signal) -> PathAndQuery {
@@ -47,6 +48,7 @@ pub(super) struct Client {
 
 struct Job {
     message: Bytes,
+    compression: Compression,
     timeout: Duration,
     answer: mpsc::SyncSender<Result<Bytes, Status>>,
 }
@@ -56,6 +58,7 @@ struct Job {
 /// made, unless another call got a response meanwhile.
 struct Line {
     endpoint: Endpoint,
+    /// The compression of responses that is accepted.
     compression: Option<CompressionEncoding>,
     state: Mutex<LineState>,
 }
@@ -102,13 +105,7 @@ impl Client {
             (endpoint, peer)
         };
         let metadata = MetadataMap::from_headers(headers.into_iter().collect());
-        let compression = match builder.sending.compression {
-            Compression::None => None,
-            #[cfg(feature = "gzip")]
-            Compression::Gzip => Some(CompressionEncoding::Gzip),
-            #[cfg(feature = "zstd")]
-            Compression::Zstd => Some(CompressionEncoding::Zstd),
-        };
+        let compression = encoding(builder.sending.compression);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ConfigError::new("runtime", error.to_string()))?;
         let (sender, mut receiver) = jobs::unbounded_channel::<Job>();
@@ -143,15 +140,20 @@ impl Client {
     }
 
     /// Sends a message once.
-    pub(super) fn call(&self, message: Bytes, timeout: Duration) -> Result<Bytes, ExportError> {
+    pub(super) fn call(
+        &self,
+        message: Bytes,
+        compression: Compression,
+        timeout: Duration,
+    ) -> Result<Bytes, ExportError> {
         let (answer, answered) = mpsc::sync_channel(1);
-        let job = Job { message, timeout, answer };
+        let job = Job { message, compression, timeout, answer };
         let gone =
             || ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), "the gRPC thread has ended");
         self.jobs.send(job).map_err(|_| gone())?;
         // The other thread enforces the timeout.
         let result = answered.recv().map_err(|_| gone())?;
-        result.map_err(|status| self.explain(&status))
+        result.map_err(|status| self.explain(&status, compression))
     }
 
     /// Returns the failure of a response that has the status of a success and is not OTLP.
@@ -160,8 +162,8 @@ impl Client {
         ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), detail).doubtful(None)
     }
 
-    /// Classifies a failed call, as `http` does with statuses: see the table in docs/recordings.md.
-    fn explain(&self, status: &Status) -> ExportError {
+    /// Classifies a failed call.
+    fn explain(&self, status: &Status, compression: Compression) -> ExportError {
         let message = status.message();
         let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
         let of = |kind| ExportError::new(kind, self.target(), described(status));
@@ -180,27 +182,8 @@ impl Client {
                 _ => of(ErrorKind::HttpPort).doubtful(retry_after),
             };
         }
-        match status.code() {
-            Code::Unauthenticated => of(ErrorKind::Unauthenticated).doubtful(retry_after),
-            Code::PermissionDenied => of(ErrorKind::Forbidden).doubtful(retry_after),
-            Code::Unimplemented if message.contains("ompress") => of(ErrorKind::UnsupportedMedia),
-            Code::Unimplemented | Code::NotFound => of(ErrorKind::WrongPath).doubtful(retry_after),
-            Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
-                of(ErrorKind::BadRequest)
-            }
-            // For a message that is too large, tonic's servers return "out of range", others
-            // "resource exhausted".
-            Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
-            // OTLP retries this only if the server gives a delay, but HTTP's 429 always.
-            Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled).doubtful(None),
-            Code::ResourceExhausted => of(ErrorKind::Throttled).retryable(retry_after),
-            Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),
-            Code::DeadlineExceeded => of(ErrorKind::TimedOut).retryable(retry_after),
-            Code::Cancelled | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
-                of(ErrorKind::Unavailable).retryable(retry_after)
-            }
-            Code::Unknown | Code::Internal | Code::Ok => of(ErrorKind::ServerFailed).doubtful(retry_after),
-        }
+        let is_compressed = compression != Compression::None;
+        Refusal { said: message, retry_after, is_compressed }.of_grpc(status.code(), of)
     }
 
     /// Classifies a broken connection; `None` if the failure is of another kind.
@@ -254,21 +237,36 @@ impl Line {
     }
 }
 
+/// The name of a compression for tonic.
+fn encoding(compression: Compression) -> Option<CompressionEncoding> {
+    match compression {
+        Compression::None => None,
+        #[cfg(feature = "gzip")]
+        Compression::Gzip => Some(CompressionEncoding::Gzip),
+        #[cfg(feature = "zstd")]
+        Compression::Zstd => Some(CompressionEncoding::Zstd),
+    }
+}
+
 fn grpc(endpoint: &Endpoint, compression: Option<CompressionEncoding>) -> tonic::client::Grpc<Channel> {
     let grpc = tonic::client::Grpc::new(endpoint.connect_lazy());
     match compression {
         None => grpc,
-        Some(encoding) => grpc.send_compressed(encoding).accept_compressed(encoding),
+        Some(encoding) => grpc.accept_compressed(encoding),
     }
 }
 
 impl Job {
     async fn run(self, line: Arc<Line>, method: PathAndQuery, metadata: MetadataMap) {
-        let Job { message, timeout, answer } = self;
+        let Job { message, compression, timeout, answer } = self;
         let late = Status::deadline_exceeded("no response in time");
         let (grpc, connections, answers) = {
             let state = line.lock();
             (state.grpc.clone(), state.connections, state.answers)
+        };
+        let grpc = match encoding(compression) {
+            None => grpc,
+            Some(encoding) => grpc.send_compressed(encoding),
         };
         let result = tokio::time::timeout(timeout, call(grpc, method, metadata, message)).await;
         match result {
@@ -311,9 +309,4 @@ fn described(status: &Status) -> String {
 fn causes_have_no_address(source: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(source), |&error| error.source())
         .any(|cause| cause.to_string().contains("failed to lookup address"))
-}
-
-fn says_too_large(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    ["too large", "larger than", "size limit"].iter().any(|phrase| message.contains(phrase))
 }

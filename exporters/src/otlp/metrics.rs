@@ -11,6 +11,7 @@ use super::Wire;
 use super::config::{OtlpBuilder, Protocol, Signal};
 use crate::compression::Compression;
 use crate::config::ConfigError;
+use crate::learned::{Learned, is_about_compression};
 use crate::requests::Wire as _;
 use astracer_model::destination::Delivery;
 use astracer_model::destination::ExportError;
@@ -23,6 +24,7 @@ use astracer_model::destination::ExportError;
 pub struct OtlpMetrics {
     wire: Wire,
     timeout: Duration,
+    learned: Learned,
 }
 
 /// Settings of [`OtlpMetrics`], from [`OtlpMetrics::builder`].
@@ -56,7 +58,20 @@ impl OtlpMetrics {
         let mut body = Vec::new();
         write_metrics_request(&mut body, of, times, metrics);
         let points = metrics.iter().map(Metric::points).sum();
-        self.wire.post(&self.wire.pack(body), points, self.timeout)
+        let used = self.learned.compression();
+        let post =
+            |body, compression| self.wire.post(&self.wire.pack(body, compression), points, self.timeout);
+        if used == Compression::None {
+            return post(body, used);
+        }
+        match post(body.clone(), used) {
+            Err(error) if is_about_compression(used, &error) => {
+                let plain = post(body, Compression::None)?;
+                self.learned.takes_only_plain();
+                Ok(plain)
+            }
+            sent => sent,
+        }
     }
 }
 
@@ -115,7 +130,8 @@ impl OtlpMetricsBuilder {
             return Err(ConfigError::new(&self.0.protocol_setting, reason));
         }
         let timeout = self.0.sending.timeout;
+        let learned = Learned::new(self.0.sending.compression);
         let (builder, uri, headers) = self.0.checked()?;
-        Ok(OtlpMetrics { wire: Wire::new(&builder, uri, headers)?, timeout })
+        Ok(OtlpMetrics { wire: Wire::new(&builder, uri, headers)?, timeout, learned })
     }
 }

@@ -95,6 +95,15 @@ fn statuses_have_their_remedies() {
     assert_eq!(error.detail(), "HTTP 401: no token");
 }
 
+/// The bytes of the Collector.
+#[test]
+fn the_message_of_a_protobuf_status_is_shown() {
+    let answer = Answer::status(400).with_header("content-type", "application/x-protobuf");
+    let server = Server::new([answer.with_body(*b"\x08\x03\x12\x0eunexpected EOF")]);
+    let error = error(&otlp(HTTP, server.url("http")).build().unwrap());
+    assert_eq!((error.kind(), error.detail()), (ErrorKind::BadRequest, "HTTP 400: unexpected EOF"));
+}
+
 #[test]
 fn http_spoken_to_a_grpc_port() {
     check(otlp(HTTP, GrpcSink::new([]).url("http")), ErrorKind::GrpcPort, "use the protocol `grpc`");

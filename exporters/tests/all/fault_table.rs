@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use astracer_exporters::spool::Settings;
-use astracer_exporters::{Destination, Files, Otlp, Protocol, Retry, SpoolMode, Spooled, Zipkin};
+use astracer_exporters::{
+    Compression, Destination, Files, Otlp, Protocol, Retry, SpoolMode, Spooled, Zipkin,
+};
 use astracer_model::sink::Record;
 use astracer_model::{Problem, Sink, Span};
 use astracer_recording::source;
@@ -451,5 +453,72 @@ fn dead_letters_beyond_their_room_stay_counted() {
         drop(spooled);
         assert_eq!(open().ledger(), ledger);
         server.set(Mood::Ended);
+    }
+}
+
+/// A server that takes only some requests for good, with the answer that it gives to others. The
+/// first three are those of the Collector.
+const LIMITS: &[(&str, usize, &str)] = &[
+    (
+        "400, too large, protobuf",
+        1_000,
+        "HTTP/1.1 400 X\r\ncontent-type: application/x-protobuf\r\ncontent-length: 32\r\n\r\n\
+         \x08\x03\x12\x1chttp: request body too large",
+    ),
+    (
+        "400, too large, JSON",
+        1_000,
+        "HTTP/1.1 400 X\r\ncontent-type: application/json\r\ncontent-length: 52\r\n\r\n\
+         {\"code\":3, \"message\":\"http: request body too large\"}",
+    ),
+    (
+        "400, no compression, protobuf",
+        usize::MAX,
+        "HTTP/1.1 400 X\r\ncontent-type: application/x-protobuf\r\ncontent-length: 38\r\n\r\n\
+         \x08\x03\x12\x22unsupported Content-Encoding: gzip",
+    ),
+    ("413", 1_000, "HTTP/1.1 413 X\r\ncontent-length: 0\r\n\r\n"),
+    ("415", usize::MAX, "HTTP/1.1 415 X\r\ncontent-length: 0\r\n\r\n"),
+];
+
+/// A limit of a server costs no span, over each protocol, with and without a spool.
+#[test]
+fn each_limit_of_a_server_costs_no_span() {
+    let retry = Retry::default().with_initial_delay(MS(5)).with_max_age(PATIENCE);
+    let otlp = |protocol, url: String, compression| {
+        let builder = Otlp::builder().with_protocol(protocol).with_endpoint(url).with_retry(retry);
+        Box::new(builder.with_compression(compression).build().unwrap()) as Box<dyn Destination>
+    };
+    let check =
+        |name: &str, has_spool, destination: Box<dyn Destination>, taken: &dyn Fn() -> BTreeSet<u64>| {
+            let folder = tempfile::tempdir().unwrap();
+            let sender = match has_spool {
+                true => Sender::Spool(Spooled::builder(folder.path()).open(destination).unwrap()),
+                false => Sender::Memory(destination),
+            };
+            for first in [1, 65] {
+                sender.destination().deliver(&spans(first..first + 64));
+            }
+            wait_until("everything is settled", || sender.told() == (0, 0));
+            assert_eq!(taken(), (1..=128).collect(), "{name}, spool {has_spool}");
+        };
+    for has_spool in [false, true] {
+        for &(name, bytes_max, answer) in LIMITS {
+            let compression = if bytes_max == usize::MAX { Compression::Gzip } else { Compression::None };
+            let server = Moody::start(Mood::Limited(bytes_max, answer));
+            let taken = || server.taken().0.into_iter().collect();
+            check(name, has_spool, otlp(Protocol::HttpProtobuf, server.url(), compression), &taken);
+            server.set(Mood::Ended);
+            let server = Moody::start(Mood::Limited(bytes_max, answer));
+            let builder = Zipkin::builder().with_endpoint(server.url() + "/api/v2/spans");
+            let zipkin = builder.with_retry(retry).with_compression(compression).build().unwrap();
+            check(name, has_spool, Box::new(zipkin), &|| server.taken().0.into_iter().collect());
+            server.set(Mood::Ended);
+        }
+        for sink in [GrpcSink::with([], None, 1_000), GrpcSink::plain()] {
+            let url = format!("http://{}", sink.address());
+            let taken = || sink.requests().iter().flat_map(|(_, request)| numbers(request)).collect();
+            check("gRPC", has_spool, otlp(Protocol::Grpc, url, Compression::Zstd), &taken);
+        }
     }
 }

@@ -23,6 +23,8 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Takes,
+    /// Takes plain requests of at most this many bytes; to others it gives this answer.
+    Limited(usize, &'static str),
     /// The listener is closed, and connections are reset.
     Stopped,
     /// This status, with `Retry-After` in seconds if given.
@@ -97,7 +99,7 @@ impl Moody {
         stream.set_read_timeout(Some(MS(5))).ok()?;
         let (mut bytes, mut part) = (Vec::new(), [0; 16 << 10]);
         loop {
-            let (head, length) = loop {
+            let (head, length, is_plain) = loop {
                 if matches!(self.mood(), Mood::Stopped | Mood::Ended) {
                     return None;
                 }
@@ -112,13 +114,21 @@ impl Moody {
                 let length =
                     head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
                 let length: usize = length?;
+                let is_plain = !head.contains("\r\ncontent-encoding: ");
                 if bytes.len() >= end + 4 + length {
-                    break (end + 4, length);
+                    break (end + 4, length, is_plain);
                 }
             };
             let body: Vec<u8> = bytes.drain(..head + length).skip(head).collect();
             self.requests.fetch_add(1, Ordering::SeqCst);
-            let mood = self.mood();
+            let mut mood = self.mood();
+            if let Mood::Limited(bytes_max, answer) = mood {
+                if !is_plain || body.len() > bytes_max {
+                    stream.write_all(answer.as_bytes()).ok()?;
+                    continue;
+                }
+                mood = Mood::Takes;
+            }
             if matches!(mood, Mood::Takes | Mood::Slow | Mood::Late(_) | Mood::HalfClosed) {
                 let found = match body.first() {
                     // Zipkin's JSON is a list.
@@ -162,7 +172,7 @@ impl Moody {
                     stream.shutdown(Shutdown::Write).ok()?;
                     return None;
                 }
-                Mood::Resets | Mood::Stopped | Mood::Ended => return None,
+                Mood::Resets | Mood::Stopped | Mood::Ended | Mood::Limited(..) => return None,
             }
         }
     }

@@ -72,6 +72,22 @@ impl GrpcSink {
         tls: Option<ServerTlsConfig>,
         bytes_max: usize,
     ) -> Self {
+        let decompresses = |service: TraceServiceServer<GrpcSink>| {
+            service.accept_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Zstd)
+        };
+        Self::serving(answers, tls, move |service| decompresses(service).max_decoding_message_size(bytes_max))
+    }
+
+    /// Takes messages only without compression.
+    pub(crate) fn plain() -> Self {
+        Self::serving([], None, |service| service)
+    }
+
+    fn serving(
+        answers: impl IntoIterator<Item = Answer>,
+        tls: Option<ServerTlsConfig>,
+        with: impl FnOnce(TraceServiceServer<GrpcSink>) -> TraceServiceServer<GrpcSink> + Send + 'static,
+    ) -> Self {
         let state =
             Arc::new(Mutex::new(State { answers: answers.into_iter().collect(), ..State::default() }));
         let (sender, address) = mpsc::channel();
@@ -84,11 +100,7 @@ impl GrpcSink {
                 let address = incoming.local_addr().unwrap();
                 let sink = GrpcSink { state: shared, address };
                 sender.send(address).unwrap();
-                let service = TraceServiceServer::new(sink)
-                    .max_decoding_message_size(bytes_max)
-                    .accept_compressed(CompressionEncoding::Gzip)
-                    .accept_compressed(CompressionEncoding::Zstd)
-                    .send_compressed(CompressionEncoding::Gzip);
+                let service = with(TraceServiceServer::new(sink)).send_compressed(CompressionEncoding::Gzip);
                 let mut server = Server::builder();
                 if let Some(tls) = tls {
                     server = server.tls_config(tls).unwrap();

@@ -10,7 +10,7 @@ use astracer_exporters::{
     Compression, Delivery, Destination, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, Retry, spans,
 };
 use astracer_model::span::Resource;
-use astracer_testing::{Answer, Server};
+use astracer_testing::{Answer, Request, Server};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use prost::Message as _;
@@ -115,8 +115,12 @@ fn a_call_that_is_too_large_is_split_and_loses_nothing() {
 }
 
 fn numbers(server: &Server) -> Vec<Vec<u64>> {
+    numbers_of(&server.requests())
+}
+
+fn numbers_of(requests: &[Request]) -> Vec<Vec<u64>> {
     let message = |body: &[u8]| ExportTraceServiceRequest::decode(body).unwrap();
-    server.requests().iter().map(|request| wire::numbers(&message(&request.body))).collect()
+    requests.iter().map(|request| wire::numbers(&message(&request.body))).collect()
 }
 
 #[test]
@@ -129,9 +133,63 @@ fn what_the_server_finds_too_large_is_sent_in_parts() {
     assert_eq!(numbers(&server), expected);
     let counts = otlp.counter().read();
     assert_eq!((counts.sent, counts.lost.total(), counts.retries), (8, 0, 0));
-    // The next call tries the full size again, because the server's limit may have been raised.
+    // The next call is split at once.
     assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
-    assert_eq!(server.requests().len(), 7);
+    assert_eq!(numbers(&server)[6..], [&[1, 2][..], &[3, 4], &[5, 6], &[7, 8]]);
+}
+
+/// The limit that a server seemed to have was that of a field, or was raised since. A single span
+/// is always asked for, and if it is accepted the limit is forgotten.
+#[test]
+fn a_limit_that_a_server_no_longer_has_is_forgotten() {
+    let server = Server::new([413, 413].map(Answer::status));
+    let otlp = otlp(&server).build().unwrap();
+    assert_eq!(send(&otlp, 1..=4).unwrap().accepted, 4);
+    let mut giant = sample::plain(1, 5);
+    giant.name = "x".repeat(3_000).into();
+    let sent = otlp.send(&spans(&[giant], &Arc::new(Resource::service("a")))).unwrap();
+    assert_eq!(sent.accepted, 1);
+    assert_eq!(send(&otlp, 6..=9).unwrap().accepted, 4);
+    let expected = [&[1, 2, 3, 4][..], &[1, 2], &[1], &[2], &[3], &[4], &[5], &[6, 7, 8, 9]];
+    assert_eq!(numbers(&server), expected);
+}
+
+fn encodings(server: &Server) -> Vec<Option<String>> {
+    server.requests().iter().map(|request| request.header("content-encoding").map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_server_without_compression_gets_plain_requests() {
+    let unsupported = b"\x08\x03\x12\x22unsupported Content-Encoding: gzip";
+    for refusal in [
+        Answer::status(415),
+        Answer::status(400).with_body("no gzip here"),
+        Answer::status(400).with_header("content-type", "application/x-protobuf").with_body(*unsupported),
+    ] {
+        let server = Server::new([refusal]);
+        let otlp = otlp(&server).with_compression(Compression::Gzip).build().unwrap();
+        for number in 1..=2 {
+            assert_eq!(send(&otlp, number..=number).unwrap().accepted, 1);
+        }
+        // Asked once, and remembered.
+        assert_eq!(encodings(&server), [Some("gzip".to_owned()), None, None]);
+        assert_eq!(numbers_of(&server.requests()[1..]), [[1], [2]]);
+        assert_eq!((otlp.counter().read().sent, otlp.counter().read().lost.total()), (2, 0));
+    }
+}
+
+/// A server that refuses the media type also answers 415. Its requests stay compressed, and cost
+/// two attempts each.
+#[test]
+fn a_refusal_of_the_plain_request_is_final() {
+    let server = Server::new([]).then(Answer::status(415));
+    let otlp = otlp(&server).with_compression(Compression::Gzip).build().unwrap();
+    for number in 1..=2 {
+        assert_eq!(send(&otlp, number..=number), Err(ErrorKind::UnsupportedMedia));
+    }
+    let gzip = Some("gzip".to_owned());
+    assert_eq!(encodings(&server), [gzip.clone(), None, gzip, None]);
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::UnsupportedMedia), 2);
 }
 
 #[test]

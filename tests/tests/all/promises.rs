@@ -157,6 +157,31 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "each_fault_protocol_and_storage_loses_nothing_or_tells_it",
     ),
     (
+        "in halves. A single span is lost",
+        "exporters/tests/all/fault_table.rs",
+        "each_limit_of_a_server_costs_no_span",
+    ),
+    (
+        "once more without compression",
+        "exporters/tests/all/otlp_http.rs",
+        "a_server_without_compression_gets_plain_requests",
+    ),
+    (
+        "is shown as the server's text",
+        "exporters/tests/all/errors.rs",
+        "the_message_of_a_protobuf_status_is_shown",
+    ),
+    (
+        "If it is accepted, that size is forgotten",
+        "exporters/tests/all/otlp_http.rs",
+        "a_limit_that_a_server_no_longer_has_is_forgotten",
+    ),
+    (
+        "the last half second tries once",
+        "exporters/src/availability/tests.rs",
+        "the_last_half_second_tries_once_whatever_the_server_asked_for",
+    ),
+    (
         "treat a full or failing disk in the same way",
         "exporters/tests/all/killed.rs",
         "files_wait_while_their_disk_is_full",

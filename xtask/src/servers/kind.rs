@@ -31,7 +31,7 @@ impl Kind {
         match self {
             Kind::Zipkin => &["HTTP"],
             Kind::Jaeger => &["QUERY", "QUERY_GRPC", "OTLP_GRPC", "OTLP_HTTP", "ZIPKIN"],
-            Kind::Collector => &["ZIPKIN", "OTLP_GRPC", "OTLP_HTTP"],
+            Kind::Collector => &["ZIPKIN", "OTLP_GRPC", "OTLP_HTTP", "OTLP_LIMITED"],
         }
     }
 

@@ -5,8 +5,8 @@ mod metrics;
 
 use std::collections::BTreeSet;
 
-use astracer_exporters::{Otlp, Protocol};
-use astracer_model::{Format, Span, TraceId};
+use astracer_exporters::{Compression, Destination as _, Otlp, Protocol};
+use astracer_model::{Format, Span, SpanId, TraceId};
 
 use super::recordings::{Ids, RECORDINGS, ids, send};
 use super::{assert_same, e2e_setting, eventually, read, service};
@@ -57,5 +57,28 @@ fn recordings_keep_their_counts() {
             assert!(ids == expected, "{recording} to {to}");
             before += sent;
         }
+    }
+}
+
+/// With `max_request_body_size` and without compression it answers 400 to both, and says why in a
+/// protobuf `Status`.
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn small_plain_requests_are_sent_to_a_server_that_takes_no_others() {
+    let trace = TraceId(0x63_0005);
+    let span = |id| Span { trace_id: trace, span_id: SpanId(id), name: "work".into(), ..Span::default() };
+    let sent: Vec<_> = (1..=200).map(span).collect();
+    for (number, protocol) in [Protocol::HttpProtobuf, Protocol::HttpJson].into_iter().enumerate() {
+        let builder =
+            Otlp::builder().with_endpoint(format!("http://{}", e2e_setting("COLLECTOR_OTLP_LIMITED")));
+        let otlp = builder.with_protocol(protocol).with_compression(Compression::Gzip).build();
+        let otlp = otlp.expect("good settings");
+        for part in sent.chunks(100) {
+            let accepted = otlp.send(part).map(|delivery| delivery.accepted);
+            assert_eq!(accepted, Ok(100), "{protocol:?}");
+        }
+        let found = spans(&BTreeSet::from([trace]), 200 * (number + 1));
+        let ids: BTreeSet<u64> = found.iter().map(|span| span.span_id.0).collect();
+        assert_eq!((found.len(), ids), (200 * (number + 1), (1..=200).collect()));
     }
 }
