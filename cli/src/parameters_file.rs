@@ -1,11 +1,10 @@
 //! Reads parameters files that are given on the command line.
 
-use std::fs;
 use std::path::Path;
 
 use astracer_samplers::parameters::{self, Parameters};
 
-use crate::bounded::read_within;
+use crate::bounded::read_input;
 use crate::failure::Failure;
 use crate::output;
 
@@ -17,7 +16,7 @@ pub(crate) fn read(path: &Path) -> Result<Parameters, Failure> {
     let failure = |error: String| {
         Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
     };
-    let text = fs::File::open(path).and_then(|file| read_within(file, BYTES_MAX));
+    let text = read_input(path, BYTES_MAX);
     let text = text
         .map_err(|error| failure(error.to_string()))?
         .ok_or_else(|| failure(format!("the file is larger than the limit of {BYTES_MAX} bytes")))?;

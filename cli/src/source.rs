@@ -1,7 +1,6 @@
 //! Arguments that commands share: which recordings to read, and how.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use astracer_formats as records;
 use astracer_formats::logs::{self, Given, Zone};
@@ -10,7 +9,7 @@ use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::bounded::read_within;
+use crate::bounded::read_input;
 use crate::failure::Failure;
 use crate::identity::printed_apart;
 use crate::values::size;
@@ -163,7 +162,7 @@ const LAYOUTS_MAX: u64 = 1 << 20;
 pub(crate) struct Layouts(Vec<Given>);
 
 fn layouts(path: &str) -> Result<Layouts, String> {
-    let read = File::open(path).and_then(|file| read_within(file, LAYOUTS_MAX));
+    let read = read_input(Path::new(path), LAYOUTS_MAX);
     let bytes = read.map_err(|error| format!("cannot read {path}: {error}"))?;
     let bytes = bytes.ok_or_else(|| format!("{path} is larger than 1 MiB; is it the right file?"))?;
     let text =

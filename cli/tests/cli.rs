@@ -44,6 +44,9 @@ mod query;
 mod recorded;
 #[path = "cli/seeds.rs"]
 mod seeds;
+#[cfg(unix)]
+#[path = "cli/special_files.rs"]
+mod special_files;
 #[path = "cli/spool.rs"]
 mod spool;
 #[path = "cli/tuned.rs"]

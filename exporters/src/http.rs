@@ -115,7 +115,11 @@ impl Client {
             (config.build().new_agent(), peer)
         };
         #[cfg(not(feature = "tls"))]
-        let agent = config.build().new_agent();
+        let agent = {
+            // Only the settings of TLS are needed here.
+            let _ = sending;
+            config.build().new_agent()
+        };
         Ok(Client { agent, uri, headers, peer })
     }
 

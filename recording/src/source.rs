@@ -12,13 +12,13 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use astracer_formats::logs::Reading;
+use astracer_model::files;
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Content, Record, Sink, Wants};
 use astracer_model::span::Span;
@@ -204,7 +204,7 @@ fn read_unless(
         let input: Box<dyn Read> = match stop {
             Some(stop) => {
                 let pipe = lone.to_owned();
-                Box::new(Patient::new(|| File::open(pipe), stop).map_err(unreadable)?)
+                Box::new(Patient::new(move || files::open_input(&pipe), stop).map_err(unreadable)?)
             }
             None => Box::new(Whole::open(lone).map_err(unreadable)?),
         };
@@ -316,7 +316,7 @@ pub fn survey(path: &Path, options: &Options) -> Result<Vec<Surveyed>, SourceErr
         if seen.reason.is_empty() {
             let (stored, expanded) = (Cell::new(0), Cell::new(0));
             let name = Arc::clone(&seen.name);
-            match File::open(&path) {
+            match files::open(&path) {
                 Ok(file) => Unpack::new(options, &mut seen, &stored, &expanded).input(
                     Box::new(file),
                     &name,

@@ -211,7 +211,9 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let beside: PathBuf = path.with_file_name(name);
-    let written = File::create(&beside).and_then(|mut file| {
+    // A crash may have left it behind. Opening a pipe of that name would wait.
+    let _ = fs::remove_file(&beside);
+    let written = File::create_new(&beside).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });

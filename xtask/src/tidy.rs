@@ -11,6 +11,7 @@ mod graph;
 mod links;
 mod manifest;
 mod openers;
+mod opening;
 mod paths;
 mod readme;
 mod size;
@@ -86,6 +87,7 @@ fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems.extend(links::check(repo));
     problems.extend(manifest::check(repo, metadata));
     problems.extend(openers::check(repo));
+    problems.extend(opening::check(repo));
     problems.extend(paths::check(repo));
     problems.extend(readme::check(repo));
     problems.extend(size::check(repo));

@@ -1,6 +1,5 @@
 //! `astracer query`: answers a question about a recording.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use astracer_recording::weight::ADJUSTED_COUNT;
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 
-use crate::bounded::read_within;
+use crate::bounded::{read_input, read_within};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Causal};
@@ -239,7 +238,7 @@ fn read_text(path: &Path) -> Result<String, Failure> {
     let shown = output::shown(path);
     let read = match path.as_os_str() == "-" {
         true => read_within(io::stdin().lock(), TEXT_MAX),
-        false => File::open(path).and_then(|file| read_within(file, TEXT_MAX)),
+        false => read_input(path, TEXT_MAX),
     };
     let read = read.map_err(|error| Failure::Job(format!("cannot read {shown}: {error}")))?;
     let bytes = read.ok_or_else(|| {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use astracer_model::files;
+
 /// The time between two looks at a file that has not grown.
 const LOOK_EACH: Duration = Duration::from_millis(100);
 
@@ -20,7 +22,7 @@ pub(super) struct Tail {
 
 impl Tail {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: File::open(path)?, read: 0 })
+        Ok(Self { path: path.to_owned(), file: files::open(path)?, read: 0 })
     }
 
     /// Opens the file that has the path now, if it is another one.
@@ -32,7 +34,7 @@ impl Tail {
             }
             self.file.rewind()?;
         } else {
-            self.file = File::open(&self.path)?;
+            self.file = files::open(&self.path)?;
         }
         self.read = 0;
         Ok(true)

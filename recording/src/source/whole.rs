@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use astracer_model::files;
+
 /// A regular file, whose end before the size that it had when it was opened is an error.
 pub(super) struct Whole<F> {
     file: F,
@@ -14,7 +16,7 @@ pub(super) struct Whole<F> {
 
 impl Whole<File> {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = files::open_input(path)?;
         let metadata = file.metadata()?;
         let expected = if metadata.is_file() { metadata.len() } else { 0 };
         Ok(Self { file, expected, read: 0 })

@@ -1,8 +1,6 @@
 //! Which traces are good, and which are bad.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +18,7 @@ use super::Compare;
 use super::nearest;
 use super::rule::Rule;
 use super::when::{self, Window};
+use crate::bounded::read_input;
 use crate::failure::Failure;
 use crate::load::{self, Loaded};
 use crate::output::{self, shown};
@@ -308,12 +307,9 @@ pub(super) fn refuse_touching(good: impl Iterator<Item = (u32, u64)>, runs: &[Ru
 /// Reads a file with a list of ids.
 pub(super) fn listed(path: &Path) -> Result<String, Failure> {
     let failed = |error: String| Failure::Job(format!("{}: {error}", shown(path)));
-    let mut text = String::new();
-    let read = fs::File::open(path).and_then(|file| file.take(IDS_BYTES_MAX + 1).read_to_string(&mut text));
-    match read.map_err(|error| failed(error.to_string()))? as u64 {
-        0..=IDS_BYTES_MAX => Ok(text),
-        _ => Err(failed("more than 256 MB; write one id per line".to_owned())),
-    }
+    let read = read_input(path, IDS_BYTES_MAX).map_err(|error| failed(error.to_string()))?;
+    let bytes = read.ok_or_else(|| failed("more than 256 MB; write one id per line".to_owned()))?;
+    String::from_utf8(bytes).map_err(|_| failed("not UTF-8 text; write one id per line".to_owned()))
 }
 
 /// Reads a list of ids: the first word of each line.

@@ -1,7 +1,6 @@
 //! Opens files of instances, compressed or not.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use astracer_compare::file::InstancesFile;
 use astracer_tuner::Stop;
 use flate2::bufread::MultiGzDecoder;
 
+use crate::bounded::open_input;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{escaped, plural, shown};
@@ -62,7 +62,7 @@ fn is_one(path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
-    let mut input = BufReader::new(File::open(path)?);
+    let mut input = BufReader::new(open_input(path)?);
     let magic = input.fill_buf()?;
     Ok(if magic.starts_with(&[0x1f, 0x8b]) {
         Box::new(BufReader::new(MultiGzDecoder::new(input)))

@@ -1,13 +1,12 @@
 //! The file of `--metrics`: time, entity, name and value of each sample.
 
-use std::fs::File;
 use std::path::Path;
 
 use astracer_compare::metrics::Metrics;
 use csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::when;
-use crate::bounded::read_within;
+use crate::bounded::read_input;
 use crate::failure::Failure;
 use crate::output::{count, escaped, plural, shown};
 
@@ -32,7 +31,7 @@ pub(super) struct Read {
 pub(super) fn read(path: Option<&Path>) -> Result<Read, Failure> {
     let Some(path) = path else { return Ok(Read::default()) };
     let failed = |error: String| Failure::Job(format!("{}: {error}", shown(path)));
-    let bytes = File::open(path).and_then(|file| read_within(file, BYTES_MAX));
+    let bytes = read_input(path, BYTES_MAX);
     let bytes = bytes.map_err(|error| failed(error.to_string()))?;
     let bytes =
         bytes.ok_or_else(|| failed("larger than 256 MiB; give the metrics of a shorter time".to_owned()))?;

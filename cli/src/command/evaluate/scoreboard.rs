@@ -1,6 +1,5 @@
 //! `--scoreboard`: reads labelled faults, and prints the measures of published samplers.
 
-use std::fs::File;
 use std::path::Path;
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -14,7 +13,7 @@ use astracer_tuner::{Candidate, Draw, Evaluator, Stop};
 use csv::{ReaderBuilder, Trim};
 use serde::{Deserialize, Serialize};
 
-use crate::bounded::read_within;
+use crate::bounded::read_input;
 use crate::failure::Failure;
 use crate::output::{self, measure};
 
@@ -37,7 +36,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Fault>, Failure> {
     let failure = |error: String| {
         Failure::Job(format!("--scoreboard {}: {}", output::shown(path), output::escaped(&error)))
     };
-    let text = File::open(path).and_then(|file| read_within(file, LABELS_MAX));
+    let text = read_input(path, LABELS_MAX);
     let text = text.map_err(|error| failure(error.to_string()))?;
     let text =
         text.ok_or_else(|| failure(format!("the file is larger than the limit of {LABELS_MAX} bytes")))?;

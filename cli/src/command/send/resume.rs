@@ -1,11 +1,12 @@
 //! The file of `--resume`, which records how much was sent.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 
 use astracer_exporters::spool::FileLock;
+use astracer_model::files;
 use serde::{Deserialize, Serialize};
 
 use super::Send;
@@ -159,12 +160,12 @@ impl Resume {
 
 /// Reads a small file.
 fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(NOTE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > NOTE_BYTES_MAX {
-        return Err(io::Error::other("it is too large for a --resume file; pass another one"));
-    }
-    Ok(text)
+    files::read_text(path, NOTE_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => {
+            io::Error::other("it is too large for a --resume file; pass another one")
+        }
+        _ => error,
+    })
 }
 
 #[cfg(test)]
