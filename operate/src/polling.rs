@@ -7,11 +7,11 @@ use std::fmt;
 use std::io::Read as _;
 #[cfg(feature = "polling-tls")]
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use astracer_sdk::{FetchParameters, ParametersSource};
 use ureq::Agent;
-use ureq::http::{HeaderName, HeaderValue, Uri};
+use ureq::http::{HeaderName, HeaderValue, Response, Uri};
 
 /// The longest response that is read; parameters files are shorter.
 const BYTES_MAX: u64 = 2 << 20;
@@ -31,7 +31,8 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Polls this URL every minute. An `https` URL needs the feature `polling-tls`. Its server is
+    /// Polls this URL every minute. Redirects are followed to the same scheme, host and port only,
+    /// three at most. An `https` URL needs the feature `polling-tls`. Its server is
     /// verified with the system's certificates, unless others are set.
     pub fn new(url: impl Into<String>) -> Self {
         Polling {
@@ -89,9 +90,10 @@ impl Polling {
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .max_redirects(REDIRECTS_MAX)
+            // The client follows them itself, within the origin.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .https_only(is_tls)
-            .timeout_global(Some(self.timeout))
             .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")));
         // A proxy from `HTTP_PROXY` and the like could not reach this machine's own servers.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
@@ -104,7 +106,7 @@ impl Polling {
             );
         }
         let agent = config.build().new_agent();
-        Ok(Client { agent, uri, headers, tag: None })
+        Ok(Client { agent, uri, headers, timeout: self.timeout, tag: None })
     }
 }
 
@@ -170,21 +172,82 @@ struct Client {
     agent: Agent,
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Of a request with its redirects.
+    timeout: Duration,
     /// The ETag of the last response with a file.
     tag: Option<HeaderValue>,
 }
 
+/// Resolves the location of a redirect (RFC 3986, section 5.2, without dot segments). It must have
+/// the same origin: the headers may be secrets, and whoever serves another origin was not chosen.
+fn redirected(from: &Uri, location: &str) -> Result<Uri, String> {
+    let unusable = || "the server redirects to a location that is not a URL".to_owned();
+    let (Some(scheme), Some(authority)) = (from.scheme_str(), from.authority()) else {
+        return Err(unusable());
+    };
+    let location = location.split('#').next().unwrap_or_default();
+    let has_scheme = location.split(['/', '?']).next().is_some_and(|first| first.contains(':'));
+    let whole = if has_scheme {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else {
+        let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        let path = match location.as_bytes().first() {
+            Some(b'/') => location.to_owned(),
+            Some(b'?') => format!("{}{location}", from.path()),
+            _ => format!("{folder}/{location}"),
+        };
+        format!("{scheme}://{authority}{path}")
+    };
+    let uri: Uri = whole.parse().map_err(|_| unusable())?;
+    if origin(&uri) != origin(from) {
+        // Without the path, the query and a password, which may be secrets.
+        let (scheme, host, port) = origin(&uri);
+        return Err(format!(
+            "the server redirects to {scheme}://{host}:{port}, another origin; set that URL"
+        ));
+    }
+    Ok(uri)
+}
+
+/// The scheme, host and port, in the form that is compared (RFC 6454, section 4).
+fn origin(uri: &Uri) -> (String, String, u16) {
+    let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
+    let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    (scheme, uri.host().unwrap_or_default().to_ascii_lowercase(), port)
+}
+
 impl Client {
-    /// The file, unless the server says that it is unchanged.
-    fn fetch(&mut self) -> Result<Option<String>, String> {
-        let mut request = self.agent.get(&self.uri);
+    fn get(&self, uri: &Uri, timeout: Duration) -> Result<Response<ureq::Body>, String> {
+        let mut request = self.agent.get(uri).config().timeout_global(Some(timeout)).build();
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
         if let Some(tag) = &self.tag {
             request = request.header("if-none-match", tag);
         }
-        let mut response = request.call().map_err(|error| error.to_string())?;
+        request.call().map_err(|error| error.to_string())
+    }
+
+    /// The file, unless the server says that it is unchanged.
+    fn fetch(&mut self) -> Result<Option<String>, String> {
+        let begun = Instant::now();
+        let mut uri = self.uri.clone();
+        let mut redirects = 0;
+        let mut response = loop {
+            let response = self.get(&uri, self.timeout.saturating_sub(begun.elapsed()))?;
+            let location = match response.status().as_u16() {
+                301..=303 | 307 | 308 => response.headers().get("location"),
+                _ => break response,
+            };
+            redirects += 1;
+            if redirects > REDIRECTS_MAX {
+                return Err(format!("the server redirects more than {REDIRECTS_MAX} times"));
+            }
+            let location = location.and_then(|location| location.to_str().ok());
+            uri = redirected(&uri, location.ok_or("the server redirects without a location")?)?;
+        };
         match response.status().as_u16() {
             304 => return Ok(None),
             200 => {}
@@ -201,5 +264,36 @@ impl Client {
         // Store the ETag only with a complete response, so that a truncated one is requested again.
         self.tag = tag;
         Ok(Some(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_stay_within_the_origin() {
+        let from: Uri = "http://config:80/a/b.toml?x=1".parse().unwrap();
+        for (location, expected) in [
+            ("/c.toml", "http://config:80/c.toml"),
+            ("c.toml?y=2#z", "http://config:80/a/c.toml?y=2"),
+            ("?y=2", "http://config:80/a/b.toml?y=2"),
+            ("http://CONFIG/c", "http://CONFIG/c"),
+            ("//config/c", "http://config/c"),
+        ] {
+            assert_eq!(redirected(&from, location).map(|uri| uri.to_string()).as_deref(), Ok(expected));
+        }
+        for location in [
+            "https://config/a",
+            "http://config:8080/a",
+            "http://other/a",
+            "//other/a?token=s3cret",
+            "http://config@other/",
+            "file:///etc/passwd",
+            "http://[",
+        ] {
+            let fault = redirected(&from, location).unwrap_err();
+            assert!(fault.starts_with("the server redirects to ") && !fault.contains("s3cret"), "{fault}");
+        }
     }
 }

@@ -104,6 +104,29 @@ fn world_with(polling: Polling) -> Result<Astracer, astracer_sdk::BuildError> {
     Astracer::builder().with_polled_parameters(polling).build()
 }
 
+/// A redirect within the origin is followed with the headers; one to another origin gets none.
+#[test]
+fn redirects_to_another_origin_are_faults() {
+    let (server, other) = (Server::new([]), Server::new([]));
+    has(&other, "\"evil\"", &ratio("1"));
+    has(&server, "\"one\"", &ratio("0.25"));
+    let world = polled(&server, |polling| polling.with_header("Authorization", "Bearer secret"));
+    let to = |location: &str| Answer::status(302).with_header("location", location);
+    server.answers(to(&format!("http://{}/astracer.toml", other.address())));
+    let (sampler, fault) = look(&world.handle);
+    let fault = fault.unwrap_or_default();
+    assert!(sampler == "ratio:0.25" && fault.contains("another origin"), "{sampler} {fault}");
+    assert_eq!(other.requests().len(), 0);
+    server.answers(Answer::status(200).with_header("etag", "\"two\"").with_body(ratio("0.125")));
+    server.push(to("/moved.toml"));
+    assert_eq!(look(&world.handle), ("ratio:0.125".to_owned(), None));
+    let request = server.requests().pop().unwrap();
+    assert_eq!(
+        (&*request.line, request.header("authorization")),
+        ("GET /moved.toml HTTP/1.1", Some("Bearer secret"))
+    );
+}
+
 /// The thread polls by itself.
 #[test]
 fn the_thread_polls_again() {
