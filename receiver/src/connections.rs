@@ -93,6 +93,11 @@ impl Connections {
         Some(Connection(Arc::new(OpenConnection { all: Arc::clone(self), id, end })))
     }
 
+    /// Returns the number of open connections.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().open.len()
+    }
+
     /// Ends the connection that has been idle for longest. Called when the system cannot accept
     /// another one.
     pub(crate) fn end_idle(&self) {

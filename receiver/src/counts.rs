@@ -23,6 +23,8 @@ pub enum Refusal {
     Overloaded,
     /// The receiver listens on loopback, and the request names a host that it does not know.
     Host,
+    /// The receiver asks for a token, and the request has none or another one.
+    Token,
 }
 
 impl Refusal {
@@ -35,6 +37,7 @@ impl Refusal {
         Self::Incomplete,
         Self::Overloaded,
         Self::Host,
+        Self::Token,
     ];
 
     /// A stable, machine-readable name.
@@ -47,6 +50,7 @@ impl Refusal {
             Self::Incomplete => "incomplete",
             Self::Overloaded => "no_room",
             Self::Host => "host",
+            Self::Token => "token",
         }
     }
 }

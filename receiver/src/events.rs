@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A change of the receiver's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ struct State {
     waiting: VecDeque<Event>,
     /// Requests rejected since the last accepted one.
     refused: u64,
+    /// The last rejection, and its reason.
+    last: Option<(Instant, String)>,
     /// True if a connection was turned away since the last accepted one.
     is_full: bool,
     /// True if the system has failed to accept a connection. This is reported once, because at the
@@ -53,6 +56,7 @@ impl Events {
     pub(crate) fn refused(&self, reason: &str) {
         let mut state = self.lock();
         state.refused += 1;
+        state.last = Some((Instant::now(), reason.to_owned()));
         if state.refused == 1 {
             state.push(Event::Refusing(reason.to_owned()));
         }
@@ -62,8 +66,16 @@ impl Events {
         let mut state = self.lock();
         if state.refused > 0 {
             let refused = std::mem::take(&mut state.refused);
+            state.last = None;
             state.push(Event::Taking(refused));
         }
+    }
+
+    /// Returns why the last request was rejected, if that was within this time.
+    pub(crate) fn refusing(&self, within: Duration) -> Option<String> {
+        let state = self.lock();
+        let (at, reason) = state.last.as_ref()?;
+        (at.elapsed() < within).then(|| reason.clone())
     }
 
     pub(crate) fn connection(&self, is_taken: bool) {
@@ -97,9 +109,12 @@ mod tests {
         events.taken();
         events.refused("full");
         events.refused("full");
+        assert_eq!(events.refusing(Duration::MAX).as_deref(), Some("full"));
+        assert_eq!(events.refusing(Duration::ZERO), None);
         events.connection(false);
         events.connection(false);
         events.taken();
+        assert_eq!(events.refusing(Duration::MAX), None);
         events.taken();
         let stuck = || io::Error::other("no handles");
         events.not_accepted(&stuck());

@@ -25,7 +25,7 @@ use crate::http::text;
 use crate::record::record;
 use crate::shared::Shared;
 use crate::signal::Signal;
-use crate::{body, hosts};
+use crate::{body, hosts, token};
 
 /// The compression flag and the length of the message.
 const FRAME_HEAD_BYTES: usize = 1 + 4;
@@ -55,6 +55,7 @@ async fn take(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refused> {
     hosts::check(request.extensions())?;
+    token::check(shared.token.as_ref(), request.headers())?;
     let Some(signal) = Signal::of_method(request.uri().path()) else {
         let message =
             format!("unknown method {}: this receiver accepts only traces and logs", request.uri().path());
@@ -132,6 +133,7 @@ fn status(refused: &Refused) -> Status {
         Refusal::TooLarge => Status::resource_exhausted(message),
         Refusal::Unsupported | Refusal::WrongPath => Status::unimplemented(message),
         Refusal::Host => Status::permission_denied(message),
+        Refusal::Token => Status::unauthenticated(message),
         Refusal::Overloaded => {
             let after = ErrorDetails::with_retry_info(Some(Duration::from_secs(RETRY_AFTER_SECONDS)));
             Status::with_error_details(Code::Unavailable, message, after)

@@ -6,6 +6,7 @@ use astracer_model::Format;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use hyper::{Method, Request, Response, StatusCode, Version};
 use prost::Message as _;
@@ -17,7 +18,7 @@ use crate::counts::Refusal;
 use crate::record::{Recorded, record};
 use crate::shared::Shared;
 use crate::signal::Signal;
-use crate::{body, cors, hosts};
+use crate::{body, cors, hosts, token};
 
 /// An encoding of requests and responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,9 @@ async fn answer_to_any(shared: &Arc<Shared>, client: &Client, request: Request<I
     let announced = incoming.size_hint().lower();
     let form = Form::of(&head.headers);
     let signal = Signal::of_path(head.uri.path());
-    let recorded = if let Err(refused) = hosts::check(&head.extensions) {
+    let allowed =
+        hosts::check(&head.extensions).and_then(|()| token::check(shared.token.as_ref(), &head.headers));
+    let recorded = if let Err(refused) = allowed {
         Err(refused)
     } else if let Some(signal) = signal {
         match head.method {
@@ -164,6 +167,7 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Refusal::Incomplete => (StatusCode::REQUEST_TIMEOUT, 4),
         Refusal::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, 14),
         Refusal::Host => (StatusCode::FORBIDDEN, 7),
+        Refusal::Token => (StatusCode::UNAUTHORIZED, 16),
     };
     let body = match form {
         Form::Protobuf => {
@@ -172,6 +176,9 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Form::Json => serde_json::json!({"code": code, "message": refused.message}).to_string().into_bytes(),
     };
     let mut response = with(status, form, whole(body));
+    if refused.reason == Refusal::Token {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if refused.reason == Refusal::Overloaded {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
     }

@@ -45,11 +45,13 @@ mod grpc;
 mod hosts;
 mod http;
 mod limits;
+mod metrics;
 mod record;
 mod recording;
 mod server;
 mod shared;
 mod signal;
+mod token;
 mod turns;
 mod whole;
 
@@ -57,6 +59,7 @@ pub use counts::{Received, Refusal};
 pub use events::Event;
 pub use limits::Limits;
 pub use recording::Recording;
+pub use token::Token;
 
 /// The error of [`Receiver::start`].
 #[derive(Debug)]
@@ -92,6 +95,7 @@ impl std::error::Error for StartError {
 #[derive(Debug)]
 pub struct Receiver {
     addresses: Vec<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     shared: Arc<shared::Shared>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -104,7 +108,9 @@ fn lock(folder: &Path) -> io::Result<Option<FileLock>> {
     let in_folder =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.to_string_lossy()));
     let probe = folder.join(".astracer-probe");
-    File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(in_folder)?;
+    // An earlier process may have left it behind.
+    let _ = std::fs::remove_file(&probe);
+    File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(in_folder)?;
     // Locking the folder itself leaves no lock file among the recordings. On systems where folders
     // cannot be opened, there is no lock.
     let Ok(file) = File::open(folder) else { return Ok(None) };
@@ -133,14 +139,19 @@ impl Receiver {
         let recording = recording.into();
         let lock = lock(&recording.files.folder()).map_err(failed)?;
         let mut listeners = Vec::new();
-        for &address in addresses {
+        let listen = |address: SocketAddr| {
             let listen = || {
                 let listener = std::net::TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
                 Ok(listener)
             };
-            listeners.push(listen().map_err(|error| StartError { address: Some(address), error })?);
+            listen().map_err(|error| StartError { address: Some(address), error })
+        };
+        for &address in addresses {
+            listeners.push(listen(address)?);
         }
+        let figures = recording.metrics.map(listen).transpose()?;
+        let metrics_address = figures.as_ref().and_then(|figures| figures.local_addr().ok());
         let addresses: Result<Vec<_>, _> = listeners.iter().map(std::net::TcpListener::local_addr).collect();
         let addresses = addresses.map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -148,16 +159,21 @@ impl Receiver {
         let shared = Arc::new(shared::Shared::new(limits, recording, stopped));
         let run = {
             let shared = Arc::clone(&shared);
-            move || runtime.block_on(server::run(listeners, shared))
+            move || runtime.block_on(server::run(listeners, figures, shared))
         };
         let thread =
             std::thread::Builder::new().name("otlp-receiver".to_owned()).spawn(run).map_err(failed)?;
-        Ok(Self { addresses, shared, stop, thread: Some(thread), _lock: lock })
+        Ok(Self { addresses, metrics_address, shared, stop, thread: Some(thread), _lock: lock })
     }
 
     /// Returns the addresses it listens on, in the order in which they were given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns the address of `/metrics` and `/health`, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
     }
 
     /// Returns the counts so far.

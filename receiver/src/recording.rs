@@ -1,6 +1,10 @@
-//! The outputs of a receiver.
+//! The outputs of a receiver, and who may use it.
+
+use std::net::SocketAddr;
 
 use astracer_exporters::{Files, Spooled};
+
+use crate::token::Token;
 
 /// The outputs for the spans and log records of requests, and the origins of web pages that may
 /// send requests.
@@ -12,11 +16,21 @@ pub struct Recording {
     pub(crate) forward: Option<Spooled>,
     pub(crate) origins: Vec<String>,
     pub(crate) hosts: Vec<String>,
+    pub(crate) token: Option<Token>,
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl From<Files> for Recording {
     fn from(files: Files) -> Self {
-        Recording { files, logs: None, forward: None, origins: Vec::new(), hosts: Vec::new() }
+        Recording {
+            files,
+            logs: None,
+            forward: None,
+            origins: Vec::new(),
+            hosts: Vec::new(),
+            token: None,
+            metrics: None,
+        }
     }
 }
 
@@ -40,6 +54,19 @@ impl Recording {
     /// its own name resolve to loopback.
     pub fn with_hosts(mut self, hosts: impl Into<Vec<String>>) -> Self {
         self.hosts = hosts.into();
+        self
+    }
+
+    /// Accepts only requests with this token.
+    pub fn with_token(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    /// Also listens here for `GET /metrics`, the counts as Prometheus reads them, and `GET
+    /// /health`: 200, or 503 with the reason for which requests are refused.
+    pub fn with_metrics(mut self, address: SocketAddr) -> Self {
+        self.metrics = Some(address);
         self
     }
 

@@ -18,7 +18,7 @@ use crate::clients::{self, Client};
 use crate::connections::Connection;
 use crate::counts::{Counts, Refusal};
 use crate::shared::{STANDSTILL, Shared};
-use crate::{grpc, hosts, http};
+use crate::{grpc, hosts, http, metrics};
 
 /// The time that requests in progress have to end at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
@@ -27,8 +27,11 @@ const GRACE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves until asked to stop.
-pub(crate) async fn run(listeners: Vec<TcpListener>, shared: Arc<Shared>) {
+pub(crate) async fn run(listeners: Vec<TcpListener>, figures: Option<TcpListener>, shared: Arc<Shared>) {
     let mut accepting = JoinSet::new();
+    if let Some(Ok(listener)) = figures.map(tokio::net::TcpListener::from_std) {
+        accepting.spawn(metrics::serve(listener, Arc::clone(&shared)));
+    }
     for listener in listeners {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
         accepting.spawn(accept(listener, Arc::clone(&shared)));

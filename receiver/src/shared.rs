@@ -12,6 +12,7 @@ use crate::connections::Connections;
 use crate::counts::{Counts, Refusal};
 use crate::events::Events;
 use crate::signal::Signal;
+use crate::token::Token;
 use crate::turns::Turns;
 use crate::{Limits, Recording};
 use astracer_exporters::{Files, Spooled};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) origins: Vec<String>,
     /// The hosts that requests may name where the receiver listens on loopback.
     pub(crate) hosts: Vec<String>,
+    /// The token that requests must have.
+    pub(crate) token: Option<Token>,
     pub(crate) counts: Counts,
     pub(crate) events: Events,
     /// The file name in problems.
@@ -46,7 +49,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, recording: Recording, stopped: watch::Receiver<bool>) -> Self {
-        let Recording { files, logs, forward, origins, hosts } = recording;
+        let Recording { files, logs, forward, origins, hosts, token, metrics: _ } = recording;
         Self {
             body_memory: BodyMemory::new(&limits),
             limits,
@@ -56,6 +59,7 @@ impl Shared {
             are_files_first: AtomicBool::new(false),
             origins,
             hosts,
+            token,
             counts: Counts::default(),
             events: Events::default(),
             file: "request".into(),

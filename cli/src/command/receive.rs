@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use astracer_exporters::spool::Settings;
 use astracer_exporters::{FileCompression, Files, Spooled, WhenFilesFull};
-use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal};
+use astracer_model::files;
+use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal, Token};
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -28,6 +29,7 @@ Examples:
   astracer receive --out traces/                 gRPC and HTTP on 4317 and 4318
   astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
   astracer receive --out traces/ --forward otlp://collector:4317
+  astracer receive --out traces/ --otlp 0.0.0.0:4317 --token-file token --metrics 127.0.0.1:9464
   astracer tune traces/                          afterwards
 
 Each address accepts gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and
@@ -107,6 +109,16 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
 
+    /// Accept only requests with the token in this file: authorization: Bearer TOKEN. Use it where
+    /// others can reach --otlp.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Also serve /metrics (for Prometheus) and /health (200, or 503 with the reason for which
+    /// requests are refused) at this HOST:PORT, without the token.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// Compress the files with zstd.
     #[arg(long)]
     pub(crate) zstd: bool,
@@ -177,6 +189,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
             output::shown(&args.spool_folder())
         )));
     }
+    let token = args.token_file.as_deref().map(token).transpose()?;
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
     let mut files = Files::builder(&args.out);
     if let Some(age) = args.rotate_age {
@@ -192,6 +205,12 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let logs = files.beside("logs").map_err(|error| failed(&error))?;
     let mut recording = Recording::from(files).with_logs(logs);
     recording = recording.with_origins(args.cors.clone()).with_hosts(args.host.clone());
+    if let Some(token) = token {
+        recording = recording.with_token(token);
+    }
+    if let Some(address) = args.metrics {
+        recording = recording.with_metrics(address);
+    }
     if let Some(target) = &args.forward {
         let mut settings = Settings::default();
         if let Some(bytes) = args.dead_max {
@@ -215,13 +234,19 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_idle_timeout(args.idle_timeout)
         .with_arrival_timeout(args.arrival_timeout);
     let mut receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
-        let option =
-            if error.address().is_some() { "another --otlp address" } else { "another --out folder" };
+        let option = match error.address() {
+            None => "another --out folder",
+            Some(address) if args.metrics == Some(address) => "another --metrics address",
+            Some(_) => "another --otlp address",
+        };
         let error = error.to_string();
         Failure::Job(format!("{}; choose {option}", output::escaped(&error)))
     })?;
     for address in receiver.addresses() {
         output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
+    }
+    if let Some(address) = receiver.metrics_address() {
+        output::note(&format!("serving http://{address}/metrics and /health"));
     }
     output::note(&format!("writing to {}; press Ctrl-C to stop", output::shown(&args.out)));
     if let Some(target) = &args.forward {
@@ -269,6 +294,18 @@ fn late(removed: (u64, u64), undelivered: Option<String>, stopped: Option<String
         texts if texts.is_empty() => Ok(()),
         texts => Err(Failure::Job(texts.join("; "))),
     }
+}
+
+/// The greatest size of a file with a token.
+const TOKEN_BYTES_MAX: u64 = 8 << 10;
+
+/// Reads a token. No message quotes it.
+fn token(path: &Path) -> Result<Token, Failure> {
+    let failed = |why: &str| Failure::Job(format!("--token-file {}: {why}", output::shown(path)));
+    let text = files::read_text(path, TOKEN_BYTES_MAX).map_err(|error| failed(&error.to_string()))?;
+    Token::new(text.trim()).ok_or_else(|| {
+        failed("not a token: one word of visible ASCII characters is expected, such as from `openssl rand -hex 32`")
+    })
 }
 
 /// The folder behind links and dots, which may not exist yet.

@@ -211,6 +211,8 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (RECEIVE, "--spool", REFUSED),
     (RECEIVE, "--dead-max", REFUSED),
     (RECEIVE, "--cors", REFUSED),
+    (RECEIVE, "--token-file", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+    (RECEIVE, "--metrics", REFUSED),
     (RECEIVE, "--host", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
     (&["compare"], "", REFUSED),
     (&["compare", "--bad", INPUT], "--good", COMPARED_TEXT),

@@ -1,6 +1,7 @@
 //! Tests of the receiver through its public interface.
 
 mod logs;
+mod metrics;
 mod receive;
 mod refused_early;
 mod sample;

@@ -13,7 +13,7 @@ use astracer_exporters::{
 };
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
-use astracer_receiver::{Event, Limits, Receiver, Recording, Refusal};
+use astracer_receiver::{Event, Limits, Receiver, Recording, Refusal, Token};
 use astracer_recording::source::{self, Options};
 
 use crate::sample;
@@ -165,6 +165,7 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
         ("incomplete", 0),
         ("no_room", 0),
         ("host", 0),
+        ("token", 0),
     ];
     assert_eq!(refused, expected);
 }
@@ -561,6 +562,44 @@ fn refusals_over_grpc_have_their_codes() {
     );
     let received = receiver.stop().expect("the files can be completed");
     assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::Overloaded)), (2, 1));
+}
+
+/// Requests without the token are refused before their bodies are read, by 401 and by gRPC's 16.
+#[test]
+fn only_senders_with_the_token_are_heard() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = Files::builder(folder.path()).open().expect("a writable folder");
+    let token = Token::new("s3cret-token").expect("a token");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let recording =
+        Recording::from(files).with_token(token).with_origins(["https://shop.example".to_owned()]);
+    let receiver = Receiver::start(&[any], Limits::default(), recording).expect("a free port");
+    let address = receiver.addresses()[0];
+    for (authorization, expected) in
+        [("", 401), ("authorization: Bearer wrong\r\n", 401), ("authorization: Bearer s3cret-token\r\n", 200)]
+    {
+        let headers = format!("{PROTOBUF}{authorization}");
+        let (status, answer) = post(address, "/v1/traces", &headers, &proto(&spans(1)));
+        assert_eq!((status, answer.contains("www-authenticate: Bearer")), (expected, expected == 401));
+        assert!(!answer.contains("s3cret"), "{answer}");
+    }
+    // A browser sends no token before it has asked.
+    let asked = "origin: https://shop.example\r\naccess-control-request-headers: authorization\r\n";
+    assert!(ask(address, "OPTIONS", asked).starts_with("http/1.1 204"));
+    for (protocol, token, expected) in [
+        (Protocol::Grpc, "Bearer wrong", Err(ErrorKind::Unauthenticated)),
+        (Protocol::Grpc, "Bearer s3cret-token", Ok(1)),
+        (Protocol::HttpJson, "Bearer wrong", Err(ErrorKind::Unauthenticated)),
+        (Protocol::HttpJson, "Bearer s3cret-token", Ok(1)),
+    ] {
+        let otlp = Otlp::builder().with_endpoint(format!("http://{address}")).with_protocol(protocol);
+        let otlp = otlp.with_header("authorization", token).with_retry(Retry::NEVER);
+        let sent = otlp.build().expect("valid settings").send(&spans(1));
+        let sent = sent.map(|delivery| delivery.accepted).map_err(|error| error.kind());
+        assert_eq!(sent, expected, "{protocol:?}");
+    }
+    let received = receiver.stop().expect("the files can be completed");
+    assert_eq!((received.spans, received.refused(Refusal::Token)), (3, 4));
 }
 
 /// Makes a receiver that forwards to `backend` through a spool of at most `spool_bytes`.

@@ -140,6 +140,19 @@ const PROMISES: &[(&str, &str, &str)] = &[
     ("415, or 12", RECEIVE, "what_can_not_be_taken_is_refused_by_the_book"),
     ("403, or 7", RECEIVE, "a_request_for_another_host_is_refused_on_loopback"),
     ("408, or 4", RECEIVE, "slow_bodies_keep_nobody_out"),
+    ("401, or 16", RECEIVE, "only_senders_with_the_token_are_heard"),
+    ("before it reads their bodies", RECEIVE, "only_senders_with_the_token_are_heard"),
+    ("Figures while it runs", "receiver/tests/all/metrics.rs", "the_figures_are_those_of_the_end"),
+    (
+        "a request that could not be written",
+        "receiver/tests/all/metrics.rs",
+        "health_says_why_requests_are_refused",
+    ),
+    (
+        "A FIFO, a device, a folder or a link to nothing",
+        "cli/tests/cli/special_files.rs",
+        "special_files_are_no_settings",
+    ),
     ("503 with `Retry-After`, or 14", RECEIVE, "full_files_make_senders_wait"),
     (
         "while the batch is young enough",
