@@ -4,6 +4,7 @@
 //! the `match`.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -392,13 +393,30 @@ impl Options {
     }
 }
 
+/// Spans that could not be exported. `main` prints it by `Debug`, and exits with 1.
+struct NotExported(String);
+
+impl fmt::Debug for NotExported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not everything was exported\n{}", self.0)
+    }
+}
+
+impl fmt::Display for NotExported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Error for NotExported {}
+
 impl Running {
     /// Exports what is waiting, and returns a summary: roots kept and dropped, spans exported and
     /// lost, and the last error of the exporter.
     ///
     /// # Errors
     ///
-    /// If the stock exporter fails. Failures of astracer's exporter are part of the summary.
+    /// If spans could not be exported; the text has the summary, too.
     pub fn stop(self) -> Result<String, Box<dyn Error>> {
         match self {
             Self::Off => Ok("tracing is off".to_owned()),
@@ -408,10 +426,16 @@ impl Running {
             }
             Self::Astracer(ours) => {
                 let Ours { handle, shutdown_timeout, live: _ } = *ours;
-                let error = handle.shutdown(shutdown_timeout).err().map(|error| error.to_string());
+                let ended = handle.shutdown(shutdown_timeout).map_err(|error| error.to_string());
                 let stats = handle.stats();
-                let error = error.or(stats.last_error.clone()).map(|error| format!("\nlast error: {error}"));
-                Ok(format!("{stats}{}{}", late(&handle, &stats), error.unwrap_or_default()))
+                let summary = |error: Option<String>| {
+                    let error = error.map(|error| format!("\nlast error: {error}"));
+                    format!("{stats}{}{}", late(&handle, &stats), error.unwrap_or_default())
+                };
+                match ended {
+                    Ok(()) => Ok(summary(stats.last_error.clone())),
+                    Err(error) => Err(NotExported(summary(Some(error))).into()),
+                }
             }
         }
     }

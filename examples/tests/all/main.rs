@@ -6,7 +6,7 @@ mod first_hour;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use astracer_model::TraceId;
 use astracer_recording::recording::{Intake, Keep, Recording, SpanView, TraceView};
@@ -17,15 +17,19 @@ use serde_json::Value;
 
 #[track_caller]
 fn run(program: &str, options: &[&str]) -> String {
+    let output = output(program, options);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn output(program: &str, options: &[&str]) -> Output {
     let mut command = Command::new(program);
     // A developer's own settings must not affect the test.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OTEL_")) {
         command.env_remove(name);
     }
-    let output = command.args(options).output().expect("the example starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    text
+    command.args(options).output().expect("the example starts")
 }
 
 #[test]
@@ -45,7 +49,7 @@ fn each_example_draws_traces_and_says_what_it_did_not_make() {
 
 /// Nothing listens on port 1 (tcpmux).
 #[test]
-fn an_example_without_a_server_says_what_was_lost() {
+fn an_example_without_a_server_fails_and_says_what_was_lost() {
     let options = [
         "--records",
         "400",
@@ -56,7 +60,9 @@ fn an_example_without_a_server_says_what_was_lost() {
         "--shutdown-timeout",
         "1",
     ];
-    let text = run(env!("CARGO_BIN_EXE_batch"), &options);
+    let output = output(env!("CARGO_BIN_EXE_batch"), &options);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
     assert!(
         text.contains(" 0 spans exported, ") && text.contains(" lost (") && text.contains("expired "),
         "{text}"
