@@ -172,7 +172,7 @@ struct Client {
     agent: Agent,
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// Of a request with its redirects.
+    /// The time limit of a request with its redirects.
     timeout: Duration,
     /// The ETag of the last response with a file.
     tag: Option<HeaderValue>,

@@ -29,7 +29,8 @@ Examples:
   astracer receive --out traces/                 gRPC and HTTP on 4317 and 4318
   astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
   astracer receive --out traces/ --forward otlp://collector:4317
-  astracer receive --out traces/ --otlp 0.0.0.0:4317 --token-file token --metrics 127.0.0.1:9464
+  astracer receive --out traces/ --otlp 0.0.0.0:4317 --token-file token \\
+    --metrics-addr 127.0.0.1:9464
   astracer tune traces/                          afterwards
 
 Each address accepts gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and
@@ -117,7 +118,7 @@ pub(crate) struct Receive {
     /// Also serve /metrics (for Prometheus) and /health (200, or 503 with the reason for which
     /// requests are refused) at this HOST:PORT, without the token.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) metrics_addr: Option<SocketAddr>,
 
     /// Compress the files with zstd.
     #[arg(long)]
@@ -208,7 +209,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(token) = token {
         recording = recording.with_token(token);
     }
-    if let Some(address) = args.metrics {
+    if let Some(address) = args.metrics_addr {
         recording = recording.with_metrics(address);
     }
     if let Some(target) = &args.forward {
@@ -236,7 +237,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let mut receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
         let option = match error.address() {
             None => "another --out folder",
-            Some(address) if args.metrics == Some(address) => "another --metrics address",
+            Some(address) if args.metrics_addr == Some(address) => "another --metrics-addr",
             Some(_) => "another --otlp address",
         };
         let error = error.to_string();

@@ -212,7 +212,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (RECEIVE, "--dead-max", REFUSED),
     (RECEIVE, "--cors", REFUSED),
     (RECEIVE, "--token-file", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
-    (RECEIVE, "--metrics", REFUSED),
+    (RECEIVE, "--metrics-addr", REFUSED),
     (RECEIVE, "--host", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
     (&["compare"], "", REFUSED),
     (&["compare", "--bad", INPUT], "--good", COMPARED_TEXT),

@@ -127,7 +127,7 @@ fn health_says_why_requests_are_refused() {
     assert_eq!(get(figures, "/", "localhost").0, 404);
     // A web page whose name resolves to loopback.
     assert_eq!(get(figures, "/metrics", "evil.example").0, 403);
-    // What connects and says nothing keeps nobody out.
+    // Connections without a request keep nobody out.
     let _idle: Vec<_> = (0..8).map(|_| TcpStream::connect(figures).expect("it listens")).collect();
     assert_eq!(health().0, 200);
     drop(receiver);
