@@ -94,6 +94,8 @@ struct Report<'a> {
     accepted: u64,
     rejected: u64,
     resumed_behind: u64,
+    /// Spans that an earlier run sent without an answer, at most: they may have arrived twice.
+    may_repeat: u64,
     shifted_by_ns: i64,
     losses: Vec<LossCount>,
     message: String,
@@ -112,7 +114,14 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(resume) = &mut resume {
         resume.begin(shift);
     }
-    let behind = noted.map_or(0, |noted| noted.spans);
+    let (behind, again) = noted.map_or((0, 0), |noted| (noted.spans, noted.in_flight));
+    if again > 0 {
+        output::note(&format!(
+            "continuing behind {}; up to {} of the request that was in flight may arrive twice",
+            output::plural(behind, "span"),
+            output::plural(again, "span")
+        ));
+    }
     let destination: Arc<dyn Destination> = Arc::from(args.to.connect()?);
     let sent = Rc::new(Cell::new(Sent::default()));
     let message = Rc::default();
@@ -167,12 +176,13 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
             accepted: sent.accepted,
             rejected: sent.rejected,
             resumed_behind: behind,
+            may_repeat: again,
             shifted_by_ns: shift,
             losses: losses::counts(&converted.losses),
             message: message.take(),
         })
     } else {
-        output::report(&render(args, &input, &converted, sent, behind, &message.take()))
+        output::report(&render(args, &input, &converted, sent, (behind, again), &message.take()))
     };
     let late = if sent.rejected > 0 {
         let spans = output::plural(sent.rejected, "span");
@@ -196,6 +206,13 @@ fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
 fn so_far(args: &Send, sent: Sent) -> String {
     let accepted = output::plural(sent.accepted, "span");
     let answered = sent.accepted + sent.rejected;
+    let twice = match sent.unanswered {
+        0 => String::new(),
+        spans => format!(
+            "; up to {} were sent without an answer and may arrive twice",
+            output::plural(spans, "span")
+        ),
+    };
     match args.resume.as_deref().map(output::shown) {
         Some(file) if sent.noted < answered => {
             let again = output::plural(answered - sent.noted, "span");
@@ -205,10 +222,12 @@ fn so_far(args: &Send, sent: Sent) -> String {
             )
         }
         Some(file) => {
-            format!("{accepted} accepted so far; repeat the command to continue (state: {file})")
+            format!("{accepted} accepted so far; repeat the command to continue (state: {file}){twice}")
         }
         None => {
-            format!("{accepted} accepted so far; a run with --resume FILE can be continued after a failure")
+            format!(
+                "{accepted} accepted so far; a run with --resume FILE can be continued after a failure{twice}"
+            )
         }
     }
 }
@@ -218,7 +237,7 @@ fn render(
     input: &Input,
     converted: &Converted,
     sent: Sent,
-    behind: u64,
+    (behind, again): (u64, u64),
     message: &str,
 ) -> String {
     let mut text = input.heading();
@@ -226,6 +245,10 @@ fn render(
     if behind > 0 {
         let _ =
             writeln!(text, "skipped, because an earlier run sent them: {}", output::plural(behind, "span"));
+    }
+    if again > 0 {
+        let again = output::plural(again, "span");
+        let _ = writeln!(text, "sent before without an answer, so perhaps there twice: up to {again}");
     }
     if sent.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(sent.rejected, "span"));

@@ -26,6 +26,10 @@ pub(super) struct Note {
     paths: Vec<String>,
     /// Spans that the server has accepted or rejected, in the order of the input.
     pub(super) spans: u64,
+    /// The greatest number of spans after these that may have been sent without an answer: the
+    /// request in flight when a process was killed.
+    #[serde(default)]
+    pub(super) in_flight: u64,
     /// Nanoseconds added to each time.
     pub(super) shift_ns: i64,
 }
@@ -85,7 +89,7 @@ impl Resume {
     /// and no other process may be using it. Also checks that the file can be written.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
+        let fresh = Note { to: args.to.to_string(), paths, spans: 0, in_flight: 0, shift_ns: 0 };
         let file = Outputs::new(&args.paths).plain_file("--resume", path)?;
         let Some(target) = file.target() else {
             return Err(file.failure(&io::Error::other("it is a device or a pipe, not a file")));
@@ -139,6 +143,30 @@ impl Resume {
     /// Records that the server answered for `spans` more spans.
     pub(super) fn note(&mut self, spans: u64) -> io::Result<()> {
         self.note.spans += spans;
+        self.write()
+    }
+
+    /// Records that `spans` spans are about to be sent. The bound stays after an answer, since the
+    /// next request has as many, usually.
+    pub(super) fn sending(&mut self, spans: u64) -> io::Result<()> {
+        if spans <= self.note.in_flight {
+            return Ok(());
+        }
+        self.note.in_flight = spans;
+        self.write()
+    }
+
+    /// Records, at an early end, how many spans were sent without an answer. Where nothing was sent
+    /// at all, there is nothing to continue.
+    pub(super) fn unanswered(&mut self, spans: u64) -> io::Result<()> {
+        if spans == 0 && self.note.spans == 0 && !self.is_old {
+            return self.remove();
+        }
+        self.note.in_flight = spans;
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
         let text = serde_json::to_string(&self.note)?;
         let failed = |failure: Failure| io::Error::other(failure.text().unwrap_or_default().to_owned());
         self.file.write(&text).map_err(failed)
@@ -182,6 +210,36 @@ mod tests {
             Command::Send(send) => send,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The request in flight when a process is killed may arrive twice; one that was answered, or
+    /// never sent, does not.
+    #[test]
+    fn a_request_without_an_answer_is_noted() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let note = folder.path().join("note.json");
+        let args = send(&["w.jsonl", "--to", "otlp://localhost:4317"]);
+        let open = || Resume::open(&note, &args).expect("nobody uses it");
+        let noted = || open().noted().map(|note| (note.spans, note.in_flight));
+        let mut resume = open();
+        resume.sending(5).expect("written");
+        drop(resume);
+        assert_eq!(noted(), Some((0, 5)), "killed during the first request");
+        let mut resume = open();
+        resume.note(5).expect("written");
+        resume.sending(4).expect("written");
+        drop(resume);
+        assert_eq!(noted(), Some((5, 5)), "killed during the second one");
+        let mut resume = open();
+        resume.unanswered(0).expect("written");
+        drop(resume);
+        assert_eq!(noted(), Some((5, 0)), "ended without a request in flight");
+        std::fs::remove_file(&note).expect("it is there");
+        let mut resume = open();
+        resume.sending(5).expect("written");
+        resume.unanswered(0).expect("removed");
+        drop(resume);
+        assert_eq!(noted(), None, "nothing was sent");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(super) struct Sent {
     pub(super) noted: u64,
     /// Spans that the `--resume` file counts as sent but the recording does not have.
     pub(super) missing: u64,
+    /// The greatest number of spans that the server may have accepted without an answer.
+    pub(super) unanswered: u64,
 }
 
 pub(super) struct Writer<'w> {
@@ -54,8 +56,11 @@ impl TraceWriter for Writer<'_> {
         let known = usize::try_from(self.skip).unwrap_or(usize::MAX).min(spans.len());
         self.skip -= known as u64;
         let spans = &spans[known..];
-        if spans.is_empty() || !self.wait() {
+        if spans.is_empty() {
             return Ok(());
+        }
+        if !self.wait() {
+            return self.ended(0);
         }
         let owned = |span: &Span<'_>| shifted(span, self.shift_ns).into_owned();
         let spans: Arc<[Span<'static>]> = spans.iter().map(owned).collect();
@@ -64,7 +69,12 @@ impl TraceWriter for Writer<'_> {
         let mut begin = 0;
         let mut last_progress = Instant::now();
         while begin < spans.len() {
-            let Some(attempt) = self.try_send(&spans, begin)? else { return Ok(()) };
+            if let Some(resume) = &mut self.resume {
+                resume.sending((spans.len() - begin) as u64)?;
+            }
+            let Some(attempt) = self.try_send(&spans, begin)? else {
+                return self.ended((spans.len() - begin) as u64);
+            };
             let Attempt { outcome: DeliveryReport { delivery, lost, error }, settled, retry_in } = attempt;
             let (is_lost, delivered) = (lost.total() > 0, delivery.accepted + delivery.rejected > 0);
             if settled > 0 {
@@ -81,10 +91,13 @@ impl TraceWriter for Writer<'_> {
             // server.
             let may_go_on = error.may_retry() && self.has_answered && retry_in < patience;
             if is_lost || begin >= spans.len() || !may_go_on {
+                let left = if may_have_arrived(&error) { spans.len() - begin } else { 0 };
+                self.ended(left as u64)?;
                 return Err(io::Error::other(self.destination.diagnose(error)));
             }
             if !self.wait_until(Instant::now() + retry_in.max(WAIT_STEP)) {
-                return Ok(());
+                let left = if may_have_arrived(&error) { spans.len() - begin } else { 0 };
+                return self.ended(left as u64);
             }
         }
         Ok(())
@@ -105,6 +118,12 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Records, at an early end, how many spans were sent without an answer.
+    fn ended(&mut self, unanswered: u64) -> io::Result<()> {
+        self.sent.set(Sent { unanswered, ..self.sent.get() });
+        self.resume.as_mut().map_or(Ok(()), |resume| resume.unanswered(unanswered))
+    }
+
     /// Sends once, on a separate thread so that Ctrl-C does not wait for a server that hangs.
     /// Returns `None` after Ctrl-C.
     fn try_send(&self, spans: &Arc<[Span<'static>]>, begin: usize) -> io::Result<Option<Attempt>> {
@@ -170,6 +189,12 @@ impl Writer<'_> {
             None => self.wait_until(Instant::now() + Duration::from_secs(u64::from(u32::MAX))),
         }
     }
+}
+
+/// True if the server may have accepted a request that failed like this.
+fn may_have_arrived(error: &ExportError) -> bool {
+    use ErrorKind::{ConnectionLost, TimedOut, UnexpectedAnswer};
+    matches!(error.kind(), ConnectionLost | TimedOut | UnexpectedAnswer)
 }
 
 /// False if the connection failed before the server answered.
