@@ -124,7 +124,9 @@ impl SpooledBuilder {
         let target = self.folder.display().to_string();
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::WouldBlock => {
+                // The usual advice is about folders that cannot be written, and full disks.
                 ExportError::new(ErrorKind::File, &*target, "another process uses this folder")
+                    .with_remedy("end that process, or choose another folder")
             }
             // The error names what is in the place of a file.
             std::io::ErrorKind::InvalidInput => {

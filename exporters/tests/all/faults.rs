@@ -373,6 +373,7 @@ fn two_processes_do_not_share_a_spool() {
     let _first = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
     let error = Spooled::builder(folder.path()).open(otlp(&server)).unwrap_err();
     assert!(error.detail().contains("another process uses this folder"), "{error}");
+    assert!(!error.to_string().contains("disk"), "{error}");
 }
 
 /// A spool that is full, because of the disk or its own limit, rejects spans. The service
