@@ -8,6 +8,7 @@ use crate::failure::Failure;
 mod compare;
 mod convert;
 mod critical_path;
+mod drill;
 mod evaluate;
 mod events;
 mod inspect;
@@ -62,6 +63,8 @@ enum Command {
     Receive(receive::Receive),
     /// Send recordings to a server.
     Send(send::Send),
+    /// Send through a bad server, and count what becomes of each span.
+    Drill(drill::Drill),
     /// Inspect, verify or drain a spool that no process is using.
     Spool(spool::Spool),
 }
@@ -81,6 +84,7 @@ impl Args {
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),
             Command::Send(args) => send::run(args, stop),
+            Command::Drill(args) => drill::run(args, stop),
             Command::Spool(args) => spool::run(args, stop),
         }
     }

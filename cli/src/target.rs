@@ -97,6 +97,11 @@ impl Target {
         }
     }
 
+    /// True for OTLP over gRPC.
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.scheme == Scheme::OtlpGrpc
+    }
+
     /// The endpoint as an HTTP URL.
     fn endpoint(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };

@@ -22,6 +22,8 @@ mod convert;
 #[cfg(unix)]
 #[path = "cli/documents.rs"]
 mod documents;
+#[path = "cli/drill.rs"]
+mod drill;
 #[path = "cli/figures.rs"]
 mod figures;
 #[path = "cli/foreign.rs"]
@@ -552,8 +554,19 @@ fn screens_fit_80_columns_and_tune_20_lines() {
 #[test]
 fn help_of_every_command_has_examples() {
     let spool = ["inspect", "verify", "drain"].map(|action| format!("spool {action}"));
-    let commands =
-        ["", "inspect", "evaluate", "tune", "critical-path", "events", "convert", "receive", "send", "spool"];
+    let commands = [
+        "",
+        "inspect",
+        "evaluate",
+        "tune",
+        "critical-path",
+        "events",
+        "convert",
+        "receive",
+        "send",
+        "drill",
+        "spool",
+    ];
     for command in commands.into_iter().chain(spool.iter().map(String::as_str)) {
         let command: Vec<&str> = command.split_whitespace().collect();
         let text = success(&run(&[&command[..], &["--help"]].concat()));

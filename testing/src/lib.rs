@@ -1,13 +1,15 @@
 //! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes
-//! of long tests, files of expected results, a span exporter that collects, a little HTTP server
-//! with certificates of its own, and a wait for other threads. Not published.
+//! of long tests, files of expected results, a span exporter that collects, little servers, good
+//! and bad, with certificates of their own, and a wait for other threads. Not published.
 
+mod bad_server;
 #[cfg(feature = "goldens")]
 mod goldens;
 #[cfg(feature = "world")]
 mod hooks;
 #[cfg(feature = "world")]
 mod late;
+mod listening;
 mod random;
 mod server;
 mod size;
@@ -19,6 +21,7 @@ mod wait;
 #[cfg(feature = "world")]
 mod world;
 
+pub use bad_server::{BadServer, Behaviour, Reply};
 #[cfg(feature = "goldens")]
 pub use goldens::{all_agree, golden, golden_folder, lines_agree, near};
 #[cfg(feature = "world")]
@@ -27,6 +30,7 @@ pub use hooks::{Call, Calls, Delivering, Ids, OnEvent};
 pub use late::{
     all_leave, all_leave_but, cut_by, fails, names, part_of, request, requests, steps, tail, wait_with_work,
 };
+pub use listening::{Listening, listen};
 pub use random::{SplitMix, mix};
 pub use server::{Answer, Request, Server, Stream};
 pub use size::{number, size};

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 /// The state of a listener.
-pub(crate) enum Listening {
+pub enum Listening {
+    /// Connections are accepted.
     Open,
     /// Connections are refused.
     Closed,
@@ -15,7 +16,11 @@ pub(crate) enum Listening {
 
 /// Binds a free port, and passes each connection to `serve` on a thread of its own until `state`
 /// says that it is over.
-pub(crate) fn listen<S: Clone + Send + 'static>(
+///
+/// # Panics
+///
+/// If no port is free.
+pub fn listen<S: Clone + Send + 'static>(
     make: impl FnOnce(SocketAddr) -> S,
     state: impl Fn(&S) -> Listening + Send + 'static,
     serve: fn(&S, TcpStream) -> Option<()>,

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::outputs::Folder;
 use crate::{Scratch, TWO_TRACES, failure, run, success, unwrapped};
-use crate::{merged, order, query};
+use crate::{drill, merged, order, query};
 
 /// Exit codes for each of [`VALUES`]; [`SKIP`] where the command would wait for a signal.
 pub(crate) type Codes = [i32; VALUES.len()];
@@ -260,7 +260,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
 
 /// The rows of all commands; some are beside their command's other tests.
 fn rows() -> impl Iterator<Item = &'static (&'static [&'static str], &'static str, Codes)> {
-    TABLE.iter().chain(query::OPTIONS).chain(order::OPTIONS).chain(merged::OPTIONS)
+    TABLE.iter().chain(query::OPTIONS).chain(order::OPTIONS).chain(merged::OPTIONS).chain(drill::OPTIONS)
 }
 
 /// Options without a value.

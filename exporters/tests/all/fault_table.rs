@@ -16,12 +16,11 @@ use astracer_exporters::{
 use astracer_model::sink::Record;
 use astracer_model::{Problem, Sink, Span};
 use astracer_recording::source;
-use astracer_testing::{size, wait_until};
+use astracer_testing::{Listening, listen, size, wait_until};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::faults::{Mood, Moody, spans};
-use super::listening::{Listening, listen};
 use super::otlp_grpc::GrpcSink;
 use super::wire::numbers;
 

@@ -1,9 +1,6 @@
 //! Faults of the network and the server, over real sockets. Delays are scaled down by
 //! configuration: an outage of a minute with the defaults takes 200 ms here.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,77 +8,50 @@ use std::time::{Duration, Instant};
 use astracer_exporters::spool::Settings;
 use astracer_exporters::{Destination, ErrorKind, Otlp, Protocol, Retry, Spooled};
 use astracer_model::{Span, SpanId, TraceId};
+use astracer_testing::{BadServer, Reply};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 
-use super::listening::{Listening, listen};
 use super::wire::numbers;
+
+pub(crate) use astracer_testing::Behaviour as Mood;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// The server's reaction to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
-    Takes,
-    /// Takes plain requests of at most this many bytes; to others it gives this answer.
-    Limited(usize, &'static str),
-    /// The listener is closed, and connections are reset.
-    Stopped,
-    /// This status, with `Retry-After` in seconds if given.
-    Busy(u16, Option<u64>),
-    /// No response.
-    Hangs,
-    /// A response in single bytes, 5 ms apart.
-    Slow,
-    /// A response after this many milliseconds.
-    Late(u64),
-    /// The connection is reset before the response.
-    Resets,
-    /// A response in another protocol.
-    Garbage,
-    /// A login page with the status of a success.
-    Page,
-    /// The server accepts the request, and closes its half of the connection before the response.
-    HalfClosed,
-    /// The server has ended for good.
-    Ended,
-}
-
-/// An HTTP/1.1 server that records the numbers of the spans it accepted.
+/// A server that records the numbers of the spans it accepted.
 #[derive(Clone)]
 pub(crate) struct Moody {
-    address: SocketAddr,
-    mood: Arc<Mutex<Mood>>,
+    server: BadServer,
     taken: Arc<Mutex<Vec<u64>>>,
-    requests: Arc<AtomicUsize>,
 }
 
 impl Moody {
     pub(crate) fn start(mood: Mood) -> Self {
-        let listening = |server: &Self| match server.mood() {
-            Mood::Ended => Listening::Over,
-            Mood::Stopped => Listening::Closed,
-            _ => Listening::Open,
+        let taken = Arc::<Mutex<Vec<u64>>>::default();
+        let own = Arc::clone(&taken);
+        let take = move |body: &[u8]| {
+            let found = match body.first() {
+                // Zipkin's JSON is a list.
+                Some(b'[') => zipkin_numbers(body),
+                _ => numbers(&ExportTraceServiceRequest::decode(body).unwrap()),
+            };
+            own.lock().unwrap().extend(found);
+            Reply::status(200)
         };
-        let make = |address| Moody {
-            address,
-            mood: Arc::new(Mutex::new(mood)),
-            taken: Arc::default(),
-            requests: Arc::default(),
-        };
-        listen(make, listening, Self::serve)
+        Moody { server: BadServer::start(mood, take), taken }
     }
 
     pub(crate) fn set(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
-    }
-
-    fn mood(&self) -> Mood {
-        *self.mood.lock().unwrap()
+        self.server.set(mood);
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.server.address())
+    }
+
+    /// The number of requests so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.server.requests()
     }
 
     /// The numbers of the accepted spans, without repetitions, and the number of repetitions.
@@ -92,89 +62,6 @@ impl Moody {
         taken.dedup();
         let again = all - taken.len();
         (taken, again)
-    }
-
-    fn serve(&self, mut stream: TcpStream) -> Option<()> {
-        // The read timeout lets a stopped server end its connections.
-        stream.set_read_timeout(Some(MS(5))).ok()?;
-        let (mut bytes, mut part) = (Vec::new(), [0; 16 << 10]);
-        loop {
-            let (head, length, is_plain) = loop {
-                if matches!(self.mood(), Mood::Stopped | Mood::Ended) {
-                    return None;
-                }
-                match stream.read(&mut part) {
-                    Ok(0) => return None,
-                    Ok(read) => bytes.extend_from_slice(&part[..read]),
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-                    Err(_) => return None,
-                }
-                let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
-                let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
-                let length =
-                    head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-                let length: usize = length?;
-                let is_plain = !head.contains("\r\ncontent-encoding: ");
-                if bytes.len() >= end + 4 + length {
-                    break (end + 4, length, is_plain);
-                }
-            };
-            let body: Vec<u8> = bytes.drain(..head + length).skip(head).collect();
-            self.requests.fetch_add(1, Ordering::SeqCst);
-            let mut mood = self.mood();
-            if let Mood::Limited(bytes_max, answer) = mood {
-                if !is_plain || body.len() > bytes_max {
-                    stream.write_all(answer.as_bytes()).ok()?;
-                    continue;
-                }
-                mood = Mood::Takes;
-            }
-            if matches!(mood, Mood::Takes | Mood::Slow | Mood::Late(_) | Mood::HalfClosed) {
-                let found = match body.first() {
-                    // Zipkin's JSON is a list.
-                    Some(b'[') => zipkin_numbers(&body),
-                    _ => numbers(&ExportTraceServiceRequest::decode(&body[..]).unwrap()),
-                };
-                self.taken.lock().unwrap().extend(found);
-            }
-            match mood {
-                Mood::Takes | Mood::Late(_) => {
-                    if let Mood::Late(delay) = mood {
-                        thread::sleep(MS(delay));
-                    }
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
-                }
-                Mood::Slow => {
-                    for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n" {
-                        stream.write_all(&[*byte]).ok()?;
-                        thread::sleep(MS(5));
-                    }
-                }
-                Mood::Busy(status, after) => {
-                    let after = after.map_or(String::new(), |after| format!("retry-after: {after}\r\n"));
-                    write!(stream, "HTTP/1.1 {status} X\r\n{after}content-length: 0\r\n\r\n").ok()?;
-                }
-                Mood::Page => {
-                    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\n";
-                    write!(stream, "{head}content-length: 6\r\n\r\n<html>").ok()?;
-                }
-                Mood::Hangs => {
-                    while self.mood() == Mood::Hangs {
-                        thread::sleep(MS(1));
-                    }
-                    return None;
-                }
-                Mood::Garbage => {
-                    stream.write_all(b"\x16\x03\x01\0 220 mail.example.org ESMTP\r\n\r\n").ok()?;
-                    return None;
-                }
-                Mood::HalfClosed => {
-                    stream.shutdown(Shutdown::Write).ok()?;
-                    return None;
-                }
-                Mood::Resets | Mood::Stopped | Mood::Ended | Mood::Limited(..) => return None,
-            }
-        }
     }
 }
 
@@ -267,6 +154,37 @@ fn faults_that_pass_cost_no_span() {
     }
 }
 
+/// The same over gRPC, with a server that goes away (GOAWAY), and one that answers with the
+/// statuses of HTTP, as proxies do.
+#[test]
+fn faults_of_grpc_that_pass_cost_no_span() {
+    for mood in [
+        Mood::GoesAway,
+        Mood::Busy(503, None),
+        Mood::Busy(429, Some(1)),
+        Mood::Garbage,
+        Mood::Hangs,
+        Mood::HalfClosed,
+        Mood::Late(200),
+        Mood::Stopped,
+    ] {
+        let (server, folder) = (Moody::start(mood), tempfile::tempdir().unwrap());
+        let retry = Retry::default().with_initial_delay(MS(5)).with_max_delay(MS(40));
+        let builder = Otlp::builder().with_protocol(Protocol::Grpc).with_endpoint(server.url());
+        let otlp = builder.with_timeout(MS(100)).with_retry(retry).build().unwrap();
+        let spooled = Spooled::builder(folder.path()).with_direct_timeout(MS(20)).open(otlp).unwrap();
+        for batch in 0..4 {
+            assert_eq!(spooled.deliver(&spans(batch * 10 + 1..=batch * 10 + 10)).lost.total(), 0);
+        }
+        thread::sleep(MS(100));
+        assert_eq!((spooled.pending(), spooled.counter().read().sent), (40, 0), "{mood:?}");
+        server.set(Mood::Takes);
+        assert_eq!(spooled.drain(Duration::from_secs(20)), 0, "{mood:?}");
+        assert_eq!(server.taken().0, Vec::from_iter(1..=40), "{mood:?}");
+        server.set(Mood::Ended);
+    }
+}
+
 /// If a server asks for a pause, all batches observe it.
 #[test]
 fn a_server_that_asks_for_silence_gets_it() {
@@ -280,7 +198,7 @@ fn a_server_that_asks_for_silence_gets_it() {
         }
         thread::sleep(MS(500));
         // At most four requests were in progress when the first response came.
-        let requests = server.requests.load(Ordering::SeqCst);
+        let requests = server.requests();
         assert!(requests <= 4, "{requests}");
         server.set(Mood::Takes);
     });
@@ -344,7 +262,7 @@ fn a_shutdown_drains_a_spool_whose_destination_is_just_back() {
             assert_eq!((outcome.delivery.accepted, spooled.pending()), (10, batch * 10 + 10));
         }
         server.set(then);
-        while server.requests.load(Ordering::SeqCst) == 0 {
+        while server.requests() == 0 {
             thread::sleep(MS(1));
         }
         spooled.shut_down(Duration::from_secs(30)).unwrap();

@@ -6,7 +6,6 @@ mod faults;
 mod files;
 mod finality;
 mod killed;
-mod listening;
 mod otlp_grpc;
 mod otlp_http;
 mod provider;

@@ -142,6 +142,11 @@ const PROMISES: &[(&str, &str, &str)] = &[
     ("408, or 4", RECEIVE, "slow_bodies_keep_nobody_out"),
     ("401, or 16", RECEIVE, "only_senders_with_the_token_are_heard"),
     ("before it reads their bodies", RECEIVE, "only_senders_with_the_token_are_heard"),
+    (
+        "lost, rejected or unaccounted for",
+        "cli/src/command/drill.rs",
+        "spans_that_nobody_reports_are_an_error",
+    ),
     ("Figures while it runs", "receiver/tests/all/metrics.rs", "the_figures_are_those_of_the_end"),
     (
         "a request that could not be written",
