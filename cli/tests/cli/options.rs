@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use crate::outputs::Folder;
+use crate::tuned::spans;
 use crate::{Scratch, TWO_TRACES, failure, run, success, unwrapped};
 use crate::{drill, merged, order, query};
 
@@ -568,22 +569,6 @@ fn a_split_that_leaves_nothing_to_tune_on_is_named() {
 /// Traces of one span each, `apart_ms` apart; every second one failed.
 fn failing(traces: u64, apart_ms: u64) -> String {
     spans(traces, apart_ms, |n| ("a".to_owned(), !n.is_multiple_of(2)))
-}
-
-/// Traces of one span each, `apart_ms` apart. `of` gives the name and whether the span failed.
-pub(crate) fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> String {
-    let line = |n: u64| {
-        let (name, has_failed) = of(n);
-        let (start, status) = (n * apart_ms * 1_000_000, if has_failed { "{\"code\":2}" } else { "{}" });
-        let end = start + 1_000_000 + n % 7 * 100_000;
-        format!(
-            "{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"{:032x}\",\"spanId\":\"{:016x}\",\
-             \"name\":\"{name}\",\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\"status\":{status}}}]}}]}}]}}\n",
-            n + 1,
-            n + 1
-        )
-    };
-    (0..traces).map(line).collect()
 }
 
 /// A limit per second covers the sampler and the policies together, like the limit on the share of

@@ -1,7 +1,6 @@
 //! Parts of a parameters file that `tune` writes besides the sampler: caps, policies, and figures
 //! of the recording.
 
-use crate::options::spans;
 use crate::{Scratch, run, success, unwrapped};
 
 /// The key has fewer than the hundred calls that slow:p99 needs, but the file has its duration: 12
@@ -180,4 +179,20 @@ fn baselines_by_other_keys_are_rows_of_the_scoreboard() {
     }
     let text = success(&run(&[&args[..], &keys].concat()));
     assert!(text.contains("outcome:name: every") && text.contains("tree: every"), "{text}");
+}
+
+/// Traces of one span each, `apart_ms` apart. `of` gives the name and whether the span failed.
+pub(crate) fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> String {
+    let line = |n: u64| {
+        let (name, has_failed) = of(n);
+        let (start, status) = (n * apart_ms * 1_000_000, if has_failed { "{\"code\":2}" } else { "{}" });
+        let end = start + 1_000_000 + n % 7 * 100_000;
+        format!(
+            "{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"{:032x}\",\"spanId\":\"{:016x}\",\
+             \"name\":\"{name}\",\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\"status\":{status}}}]}}]}}]}}\n",
+            n + 1,
+            n + 1
+        )
+    };
+    (0..traces).map(line).collect()
 }
