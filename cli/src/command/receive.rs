@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use astracer_exporters::spool::Settings;
+use astracer_exporters::spool::{Damage, Settings};
 use astracer_exporters::{FileCompression, Files, Spooled, WhenFilesFull};
 use astracer_model::files;
 use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal, Token};
@@ -253,6 +253,10 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(target) = &args.forward {
         let spool = output::shown(&args.spool_folder());
         output::note(&format!("forwarding traces to {target} through {spool}; logs stay in the files"));
+    }
+    for Damage { file, description, .. } in receiver.forward().map_or(Vec::new(), Spooled::damage) {
+        let path = output::shown(&args.spool_folder().join(file));
+        output::note(&format!("note: {path}: {description}"));
     }
     let display = Progress::message();
     let mut notices = Notices::default();

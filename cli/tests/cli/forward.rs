@@ -238,6 +238,9 @@ fn special_files_in_a_spool_are_named() {
     for name in ["live-00000009.seg", "live-00000010.seg"] {
         assert!(text.contains(&format!("note: {name}")) && text.contains("left alone"), "{text}");
     }
+    let receiver = Receiver::start("special", &["--forward", "otlp://127.0.0.1:1", "--spool", dir]);
+    let (_, told, _folder) = receiver.ended_by("-INT");
+    assert!(told.contains("live-00000010.seg: not part of the spool, left alone"), "{told}");
     let cursor = folder.path().join("cursor");
     for make in [&pipe as &dyn Fn(&Path), &|path| fs::create_dir(path).expect("a folder")] {
         fs::remove_file(&cursor).expect("a file");

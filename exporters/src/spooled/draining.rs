@@ -26,6 +26,9 @@ pub(super) enum Next {
 
 /// The wait after a failure of unknown duration.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// A further request begins when the last one has had no response for this long. A server that is
+/// near gets one at a time, whose records are joined; more threads would take time from receiving.
+const PACE: Duration = Duration::from_millis(5);
 /// The number of failed reads after which a segment is skipped.
 const READ_FAILURES_MAX: u32 = 3;
 
@@ -54,7 +57,7 @@ impl Shared {
             }
             self.changed.notify_all();
             while !state.is_ended && !may_begin(&mut state) {
-                let left = until_end(&state);
+                let left = until_turn(&state);
                 let waited = self.work.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -85,6 +88,7 @@ impl Shared {
         self.note_losses(&mut state);
         let records = records?;
         state.in_flight += 1;
+        state.preparing += 1;
         drop(state);
         let mut batch = Batch { records: Vec::with_capacity(records.len()), spans: Vec::new() };
         let mut bad = Vec::new();
@@ -97,14 +101,19 @@ impl Shared {
                 bad.push((format!("only {} of {} spans can be decoded", spans.len(), record.spans), record));
             }
         }
+        let mut state = self.lock();
         for (reason, record) in bad {
             self.counter.lose(ErrorKind::Damaged, u64::from(record.spans - record.settled));
-            self.lock().settle(&record, Settlement::Rejected(&reason));
+            state.settle(&record, Settlement::Rejected(&reason));
         }
+        state.preparing -= 1;
         if batch.records.is_empty() {
-            self.lock().in_flight -= 1;
+            state.in_flight -= 1;
             return Err(Next::Go);
         }
+        state.sent_at = Some(Instant::now());
+        drop(state);
+        self.work.notify_one();
         Ok(batch)
     }
 
@@ -250,10 +259,18 @@ fn may_begin(state: &mut State) -> bool {
     state.paused_until = state.paused_until.filter(|&end| end > Instant::now());
     state.paused_until.is_none()
         && !(state.is_down && state.in_flight > 0)
+        && (state.in_flight == 0 || state.preparing == 0 && until_pace(state).is_zero())
         && state.spool.as_ref().is_some_and(Spool::is_ready)
 }
 
-/// The time until the pause ends.
-fn until_end(state: &State) -> Duration {
-    state.paused_until.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
+/// The time until the last request has been in flight for [`PACE`].
+fn until_pace(state: &State) -> Duration {
+    state.sent_at.map_or(Duration::ZERO, |sent| PACE.saturating_sub(sent.elapsed()))
+}
+
+/// The time until a thread may begin, as far as it depends on time.
+fn until_turn(state: &State) -> Duration {
+    let pause = state.paused_until.map(|end| end.saturating_duration_since(Instant::now()));
+    let pace = Some(until_pace(state)).filter(|pace| !pace.is_zero());
+    pause.or(pace).unwrap_or(Duration::MAX)
 }

@@ -54,6 +54,10 @@ pub(super) struct State {
     pub(super) is_ended: bool,
     /// Requests of drain threads that have no outcome yet.
     pub(super) in_flight: usize,
+    /// Requests among them whose records are being decoded.
+    pub(super) preparing: usize,
+    /// The time at which the last request was sent.
+    pub(super) sent_at: Option<Instant>,
     /// True after a request that may be sent again. Then one thread at a time sends.
     pub(super) is_down: bool,
     /// The greatest number of records in the next request. It is halved when a request is refused,
@@ -128,6 +132,8 @@ impl Shared {
             is_closed: false,
             is_ended: false,
             in_flight: 0,
+            preparing: 0,
+            sent_at: None,
             is_down: false,
             join_records: JOIN_RECORDS,
             join_bytes: destination.join_bytes(),

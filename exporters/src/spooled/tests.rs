@@ -219,6 +219,8 @@ impl World {
         let counts = self.destination.counter.read();
         let (sent, rejected, lost) = (counts.sent, counts.rejected, counts.lost.total());
         assert_eq!(self.destination.arrived().len() as u64, sent);
+        let ledger = self.shared.lock().spool.as_ref().unwrap().ledger();
+        assert!(ledger.is_balanced() && ledger.waiting == self.pending(), "{ledger:?}");
         let known = sent + rejected + lost + self.pending();
         assert_eq!(self.made + self.found, known, "{counts} {}", self.pending());
     }
