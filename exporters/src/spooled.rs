@@ -278,8 +278,8 @@ impl Destination for Spooled {
 
     fn undelivered(&self) -> Option<String> {
         let state = self.shared.lock();
-        let damage = state.spool.as_ref().map_or(&[][..], Spool::damage);
-        undelivered(&self.shared.target, &state.counts(), damage)
+        let spool = state.spool.as_ref()?;
+        undelivered(&self.shared.target, &spool.ledger(), spool.damage())
     }
 
     fn diagnose(&self, error: ExportError) -> ExportError {
@@ -332,19 +332,18 @@ impl Drop for Spooled {
     }
 }
 
-/// Describes what a spool could not pass on.
-fn undelivered(folder: &str, counts: &SpoolCounts, damage: &[Damage]) -> Option<String> {
+/// Describes the spans that a spool could not pass on, in this process or an earlier one.
+fn undelivered(folder: &str, ledger: &Ledger, damage: &[Damage]) -> Option<String> {
     let lost = [
-        (counts.expired, "too old"),
-        (counts.damaged, "damaged"),
-        (counts.dropped, "dropped to free space"),
-        (counts.dead_letters_lost, "dead letters that could not be kept"),
+        (ledger.expired, "too old"),
+        (ledger.damaged, "damaged"),
+        (ledger.thrown_away, "thrown away to free space"),
     ];
     let lost = lost.iter().filter(|(spans, _)| *spans > 0);
     let mut parts: Vec<_> = lost.map(|(spans, why)| format!("{spans} spans lost ({why})")).collect();
-    if counts.dead_letters > 0 {
+    if ledger.dead > 0 {
         let how = "`astracer spool inspect` shows why, and `spool drain --dead` sends them again";
-        parts.insert(0, format!("{} spans are dead letters ({how})", counts.dead_letters));
+        parts.insert(0, format!("{} spans are dead letters ({how})", ledger.dead));
     }
     let places = damage.iter().filter(|damage| !damage.is_harmless()).count();
     if places > 0 {
