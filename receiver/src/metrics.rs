@@ -144,6 +144,10 @@ fn figures(shared: &Shared) -> String {
         out.by_reason("forward_lost_spans", "Spans that the other server will not get.", lost);
         out.counter("forward_retries", "Requests that were sent again.", counts.retries);
         out.gauge("forward_waiting_spans", "Spans that wait in the spool.", spool.pending());
+        let oldest = spool.oldest().map_or(0, |age| age.as_secs());
+        out.gauge("forward_oldest_seconds", "Age of the oldest of these spans, in seconds.", oldest);
+        let is_down = u64::from(counts.waiting.is_some());
+        out.gauge("forward_down", "1 while the other server accepts none, or cannot be reached.", is_down);
         out.gauge("forward_dead_spans", "Spans in the spool's dead letters.", spooled.dead_letters);
     }
     out.0

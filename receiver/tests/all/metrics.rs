@@ -11,6 +11,8 @@ use astracer_exporters::spool::Settings;
 use astracer_exporters::{Files, Otlp, Protocol, Spooled, WhenFilesFull};
 use astracer_receiver::{Limits, Receiver, Recording, Refusal};
 
+use astracer_testing::wait_until;
+
 use super::receive::{PROTOBUF, post, proto, spans};
 
 /// Makes a receiver with figures that forwards to a server at `backend`.
@@ -73,6 +75,9 @@ fn the_figures_are_those_of_the_end() {
     assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(40))).0, 200);
     assert_eq!(post(address, "/v1/traces", PROTOBUF, b"\xff\xff").0, 400);
     assert_eq!(post(address, "/nowhere", PROTOBUF, b"").0, 404);
+    wait_until("the spool has tried", || {
+        receiver.forwarded().is_some_and(|(counts, _)| counts.waiting.is_some())
+    });
     let (status, head, text) = get(figures, "/metrics", "localhost");
     assert_eq!(status, 200);
     assert!(head.contains("\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r"), "{head}");
@@ -92,6 +97,7 @@ fn the_figures_are_those_of_the_end() {
         ("forward_sent_spans_total".to_owned(), forwarded.sent),
         ("forward_waiting_spans".to_owned(), waiting),
         ("forward_dead_spans".to_owned(), 0),
+        ("forward_down".to_owned(), 1),
     ];
     let refused = Refusal::ALL.iter().map(|&reason| {
         (format!("receive_refused_requests_total{{reason=\"{}\"}}", reason.slug()), received.refused(reason))
@@ -99,6 +105,7 @@ fn the_figures_are_those_of_the_end() {
     for (name, value) in expected.into_iter().chain(refused) {
         assert_eq!(found.get(&format!("astracer_{name}")), Some(&value), "{name}\n{text}");
     }
+    assert!(found["astracer_forward_oldest_seconds"] < 60, "{text}");
     assert_eq!((received.refused(Refusal::Bad), received.refused(Refusal::WrongPath)), (1, 1));
     receiver.stop().expect("the spool can be synced");
 }
