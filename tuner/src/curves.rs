@@ -13,7 +13,7 @@ use crate::held_out::Replayed;
 use crate::limits::Limits;
 use crate::space::Tunable;
 use crate::stop::Stop;
-use crate::tune::{Options, Tuning, search};
+use crate::tune::{Options, StrataTuning, Tuning, search};
 use crate::workload::Workload;
 
 /// The sizes, as shares of the largest size that the limits allow.
@@ -157,6 +157,27 @@ impl Curves {
     /// The number of calls of `done` for this many baselines.
     pub fn steps(baselines: usize) -> u64 {
         ((3 + baselines) * STEPS.len()) as u64
+    }
+}
+
+impl Curves {
+    /// These curves with strata in the place of the tuning found.
+    #[must_use]
+    pub fn of_strata(mut self, strata: &StrataTuning) -> Self {
+        let replayed = &strata.replayed;
+        let by_weights = replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy);
+        let point = CurvePoint {
+            sampler: "strata".to_owned(),
+            size: replayed.tfcr.mean,
+            size_met: true,
+            dist_over_entropy: by_weights.mean,
+            run_interval: by_weights.run_interval,
+            call_trees: replayed.call_trees.mean,
+        };
+        if let Some(own) = self.series.get_mut(1).and_then(|series| series.points.first_mut()) {
+            *own = Some(point);
+        }
+        self
     }
 }
 

@@ -31,7 +31,7 @@ pub use key_trial::TRIED_TRACES_MAX;
 pub use later::Later;
 pub use options::{Options, OptionsError, PerKeyUse};
 pub use single_keys::KEYS_TRIED_MAX;
-pub use strata::{StrataOptions, StrataTuning, try_strata, tune_strata};
+pub use strata::{SLOWER, StrataOptions, StrataTuning, try_strata, tune_strata};
 
 use crate::anneal::{Schedule, anneal};
 use crate::expect::Expected;

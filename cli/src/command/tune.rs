@@ -247,6 +247,12 @@ struct Report<'a> {
     report: Option<&'a Path>,
     /// Kept bytes as a multiple, if every third call had a name of its own.
     unique_names: Option<f64>,
+    /// Warnings that are not about the sampler at the start alone.
+    #[serde(skip)]
+    general: Vec<String>,
+    /// Whether the options rule out a decision at the end, without saying so.
+    #[serde(skip)]
+    is_only_at_start: bool,
     #[serde(skip)]
     read: table::Read,
     /// The best baseline, if baselines were replayed for the page.
@@ -333,16 +339,21 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         let late = tail.as_ref().and_then(|late| late.summary.as_ref()).map_or(0.0, late_bytes(&workload));
         tuning.bound(&workload, late, stop.without_deadline());
     }
-    tuning.warnings.extend(absent);
+    let mut general = absent;
     if too_many && !args.one_key {
-        tuning.warnings.push(format!(
+        general.push(format!(
             "no other keys were tried, because {} are too many already; fold ids in names (--fold)",
             workload.keys().len()
         ));
     }
+    tuning.warnings.extend(general.iter().cloned());
     if tuning.interrupted && tuning.evaluations == 0 {
         bar.finish();
         return Err(Failure::Interrupted);
+    }
+    if tuning.found_nothing_in_time() {
+        bar.finish();
+        return Err(stopped(Stop::never()));
     }
     // The parameters took minutes to find, so they are written before anything else can fail.
     let (mut file, mut late) = (None, None);
@@ -394,6 +405,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         let baselines = baselines();
         bar.set("comparing with baselines".to_owned(), 0, Curves::steps(baselines.len()));
         let curves = curves(&workload, &tuning, &options, &baselines, stop.within(left()), &|| bar.inc(1));
+        let of_strata =
+            |curves: Curves| strata.iter().fold(curves, |curves, found| curves.of_strata(&found.tuning));
+        let curves = curves.map(of_strata);
         let page = Page {
             title: &input.paths().join(" "),
             workload: &workload,
@@ -408,7 +422,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             next: &next(file.as_ref().map(|_| files.out.path())),
         };
         let html = page.html();
-        best_baseline = curves.and_then(|curves| curves.best_baseline);
+        // Baselines see the whole recording, not the part that was tuned on.
+        best_baseline = curves.and_then(|curves| curves.best_baseline).filter(|_| args.split.is_none());
         match output.write(&output::lines_escaped(&html)) {
             Ok(()) => page_written = Some(output.path()),
             Err(failure) => late = late.or(Some(failure)),
@@ -422,6 +437,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         keys,
         strata,
         validated,
+        is_only_at_start: !strata::is_free(args) && !args.strata.no_late,
+        general,
         tail: tail.as_ref(),
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
@@ -440,7 +457,6 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         })
     };
     let late = match (&tuning.infeasible, late) {
-        (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
         (Some(reason), late) => {
             let late = late.as_ref().and_then(Failure::text).map(|text| format!("\n{text}"));
             let late = late.unwrap_or_default();

@@ -19,6 +19,7 @@ use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
 use crate::space::Parameters;
 use crate::tail::TailSummary;
+use crate::tune::SLOWER;
 
 /// Rows shown of long tables; a line below says how many more there are.
 const ROOTS_SHOWN: usize = 60;
@@ -32,15 +33,18 @@ const HISTOGRAMS_SHOWN: usize = 9;
 const LETTERS: usize = 40;
 
 pub(super) fn page(report: &Report<'_>) -> String {
+    let plural = |number: usize, what: &str| {
+        format!("{} {what}{}", count(number as u64), if number == 1 { "" } else { "s" })
+    };
     let kept = KeptTraces::new(report.workload, report.tuning, report.strata);
     let figures = Figures::of(report);
     let functions = functions::rows(report.workload, &kept);
     let title = format!("astracer tune: {}", short(report.title));
     let about = format!(
-        "astracer tune · {} · {} traces, {} keys",
+        "astracer tune · {} · {}, {}",
         short(report.title),
-        count(report.workload.arrivals().len() as u64),
-        count(report.workload.keys().len() as u64)
+        plural(report.workload.arrivals().len(), "trace"),
+        plural(report.workload.keys().len(), "key")
     );
     let body = html! {
         (cards(report, &figures))
@@ -49,7 +53,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
         (tomorrow(report))
         @if let Some(late) = report.late { (head_and_late(late)) }
         h2 { "More" }
-        @if report.strata.is_some() { p.note { "Samplers, draws, searches and parameters are of the sampler that decides at the start. --no-late writes its file." } }
+        @if report.strata.is_some() { p.note { "Samplers, draws, searches and parameters are of the sampler that decides at the start. --no-late writes its file." } (warnings(report)) }
         (samplers::at_equal_size(report.curves))
         (samplers::draws(report))
         (checks(report))
@@ -116,9 +120,9 @@ fn picture(report: &Report<'_>, figures: &Figures<'_>) -> Markup {
         @if let Some(curves) = report.curves {
             (samplers::by_size(curves, report.tuning.sampler.name()))
             p.note {
-                @if report.strata.is_some() { "The chart has samplers that decide at the start. " }
+                @if report.strata.is_some() { "Other samplers decide at the start; this tuning is by weights. " }
                 (report.tuning.sampler.name()) " is searched shortly for each size. Points are means of a few replays"
-                @if let Some(replayed) = &tuning.replayed {
+                @if let Some(replayed) = tuning.replayed.as_ref().filter(|_| report.strata.is_none()) {
                     "; single ones of this tuning: " (three(replayed.dist_over_entropy_runs.at(1))) " to "
                     (three(replayed.dist_over_entropy_runs.at(19)))
                 }
@@ -126,8 +130,12 @@ fn picture(report: &Report<'_>, figures: &Figures<'_>) -> Markup {
             }
         } @else if let Some(replayed) = &tuning.replayed { (charts::runs(&samplers::runs(report, replayed))) }
         @if tuning.interrupted { p { "The search was interrupted. This is the best found so far." } }
-        @for warning in &tuning.warnings { p { "Warning: " (shortened(&line(warning), 400)) "." } }
+        @if report.strata.is_none() { (warnings(report)) }
     }
+}
+
+fn warnings(report: &Report<'_>) -> Markup {
+    html! { @for warning in &report.tuning.warnings { p { "Warning: " (shortened(&line(warning), 400)) "." } } }
 }
 
 fn cards(report: &Report<'_>, figures: &Figures<'_>) -> Markup {
@@ -207,6 +215,9 @@ fn tomorrow(report: &Report<'_>) -> Markup {
         rows.push((name, growth.bytes, growth.kept_bytes));
     }
     let head = report.strata.is_none();
+    if let Some(strata) = report.strata {
+        rows.push((format!("All requests take {SLOWER} × as long"), 1.0, strata.slower));
+    }
     if let Some(kept) = tuning.with_unique_names(report.workload, growth::UNIQUE).filter(|_| head) {
         rows.push(("A third of the calls with unique names".to_owned(), 1.0, kept));
     }

@@ -32,10 +32,12 @@ const KIND_WORTH: f64 = 0.9;
 /// A trace is slow from this quantile of its key's durations on, if the key has enough traces.
 const SLOW: f64 = 0.99;
 const SLOW_TRACES_MIN: usize = 100;
+/// The factor of the worst case for durations: what is slow is kept, so all being slow costs most.
+pub const SLOWER: u64 = 4;
+/// Replays of that case.
+const SLOWER_REPLAYS: usize = 6;
 /// Replays on each half where strata are only tried.
 const TRIED: u64 = 12;
-/// Replays that count what is kept of slow and failed traces.
-const ODD_REPLAYS: usize = 12;
 
 /// The size of strata, and what else is chosen for them.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +91,8 @@ pub struct StrataTuning {
     pub other_kind: Option<Later>,
     /// The worst growth of the kept bytes, without the cap, if one key becomes far more frequent.
     pub growth: Option<Growth>,
+    /// The kept bytes as a multiple, without the cap, if all roots took [`SLOWER`] times as long.
+    pub slower: f64,
     /// The cap under which services will run.
     #[serde(serialize_with = "as_text")]
     pub cap: Cap,
@@ -181,7 +185,8 @@ pub fn tune_strata(
         Some(cap) => Some(replay(&Candidate::Late(Arc::new(fit.late.clone()), cap))?),
         None => None,
     };
-    let odd = odd(workload, [&candidate, &share], &draws[..first.min(ODD_REPLAYS)], stop)?;
+    let odd = odd(workload, &candidate, replayed.tfcr.mean, &draws, stop)?;
+    let slower = slower(workload, &candidate, &draws[..first.min(SLOWER_REPLAYS)], stop)?;
     let bounded = match options.cap {
         Some(cap) => (cap, None),
         None => {
@@ -203,6 +208,7 @@ pub fn tune_strata(
         later,
         other_kind,
         growth: fit.growth(workload, growth::FACTOR),
+        slower,
         late: fit.late,
         cap: bounded.0,
         bounds: bounded.1,
@@ -274,8 +280,20 @@ fn replayed_until_known(
     }
 }
 
-/// The shares of slow and failed traces that two samplers keep.
-fn odd(workload: &Workload, [late, share]: [&Candidate; 2], draws: &[Draw], stop: Stop<'_>) -> Option<Odd> {
+/// The kept bytes as a multiple, if all roots took longer.
+fn slower(workload: &Workload, late: &Candidate, draws: &[Draw], stop: Stop<'_>) -> Option<f64> {
+    let kept = |workload: &Workload| {
+        let mut bytes = 0.0;
+        let keep = |arrival: usize| bytes += workload.arrivals()[arrival].bytes as f64;
+        let mut keep = keep;
+        let done = draws.iter().all(|draw| late.replay(workload, draw, stop, |arrival, _| keep(arrival)));
+        done.then_some(bytes)
+    };
+    Some(kept(&workload.slowed(SLOWER))? / kept(workload)?)
+}
+
+/// The share of slow and failed traces that strata keep, beside an equal share of this size.
+fn odd(workload: &Workload, late: &Candidate, size: f64, draws: &[Draw], stop: Stop<'_>) -> Option<Odd> {
     let mut durations = vec![Vec::new(); workload.keys().len()];
     for arrival in workload.arrivals() {
         durations[arrival.key as usize].push(arrival.ending.duration_ns as f64);
@@ -292,17 +310,14 @@ fn odd(workload: &Workload, [late, share]: [&Candidate; 2], draws: &[Draw], stop
         arrival.ending.is_error || arrival.ending.duration_ns as f64 > limits[arrival.key as usize]
     };
     let traces = (0..workload.arrivals().len()).filter(|&arrival| is_odd(arrival)).count();
-    let kept = |sampler: &Candidate| {
-        let of_draw = |draw: &Draw| {
-            let mut kept = 0.0;
-            let done = sampler
-                .replay(workload, draw, stop, |arrival, _| kept += f64::from(u8::from(is_odd(arrival))));
-            done.then_some(kept / traces.max(1) as f64)
-        };
-        let kept: Vec<f64> = draws.iter().map(of_draw).collect::<Option<_>>()?;
-        Some(MeanSd::of(kept.into_iter()).mean)
+    let of_draw = |draw: &Draw| {
+        let mut kept = 0.0;
+        let done =
+            late.replay(workload, draw, stop, |arrival, _| kept += f64::from(u8::from(is_odd(arrival))));
+        done.then_some(kept / traces.max(1) as f64)
     };
-    Some(Odd { traces: traces as u64, kept: kept(late)?, kept_by_share: kept(share)? })
+    let kept: Vec<f64> = draws.iter().map(of_draw).collect::<Option<_>>()?;
+    Some(Odd { traces: traces as u64, kept: MeanSd::of(kept.into_iter()).mean, kept_by_share: size })
 }
 
 impl StrataTuning {
@@ -389,6 +404,12 @@ mod tests {
         };
         let times = bytes(&more) / bytes(&workload);
         assert!((times / growth.kept_bytes - 1.0).abs() < 0.1, "{times} {growth:?}");
+        let slower = bytes(&workload.slowed(SLOWER)) / bytes(&workload);
+        assert!(
+            tuning.slower > 1.2 && (slower / tuning.slower - 1.0).abs() < 0.15,
+            "{slower} {}",
+            tuning.slower
+        );
     }
 
     /// Few traces are not tried on halves, and without any there is nothing to fit.

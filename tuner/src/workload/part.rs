@@ -196,6 +196,15 @@ impl Workload {
         Some(workload)
     }
 
+    /// The same traces with roots that take this many times as long.
+    pub(crate) fn slowed(&self, times: u64) -> Self {
+        let mut slowed = self.clone();
+        for arrival in &mut slowed.arrivals {
+            arrival.ending.duration_ns = arrival.ending.duration_ns.saturating_mul(times);
+        }
+        slowed
+    }
+
     /// Splits the workload at this share of the time from the first arrival to the last. `None` if
     /// asked to stop.
     pub fn split(&self, share: f64, stop: Stop<'_>) -> Option<(Self, Self)> {

@@ -6,7 +6,7 @@ use astracer_report::numbers::three;
 use astracer_samplers::strata::Record;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::statistics::Distribution;
-use astracer_tuner::tune::{Later, StrataTuning};
+use astracer_tuner::tune::{Later, SLOWER, StrataTuning};
 use serde::Serialize;
 
 use super::Report;
@@ -57,8 +57,7 @@ pub(super) struct Shown<'a> {
 pub(super) fn beside_the_start(report: &Report<'_>, found: &Found, verbose: bool) -> String {
     let tuning = report.tuning;
     let name = format!("at the start ({})", tuning.sampler_name());
-    let mut more = table::keys_tried(report);
-    more.push("--no-late writes the sampler that decides at the start.\n".to_owned());
+    let more = vec!["--no-late writes the sampler that decides at the start.\n".to_owned()];
     let text = render(Shown {
         input: report.input,
         key: &report.key,
@@ -67,11 +66,16 @@ pub(super) fn beside_the_start(report: &Report<'_>, found: &Found, verbose: bool
         head: tuning.replayed.as_ref().map(|replayed| (name, replayed)),
         best_baseline: report.best_baseline.as_ref().map(|(name, of)| (table::best_baseline(name), of)),
         more,
-        warnings: table::needed(report),
+        warnings: report.general.clone(),
         out: report.out,
         page: report.report,
     });
-    if verbose { text + "\nThe sampler that decides at the start:\n" + &table::details(report) } else { text }
+    if !verbose {
+        return text;
+    }
+    let of_start = table::needed(report).into_iter().filter(|warning| !report.general.contains(warning));
+    let of_start: String = of_start.map(|warning| table::warning_line(&warning)).collect();
+    text + "\nThe sampler that decides at the start:\n" + &of_start + &table::details(report)
 }
 
 fn recorded(record: Record) -> String {
@@ -203,8 +207,9 @@ fn sentences(found: &Found) -> Vec<String> {
     if let Some(growth) = &tuning.growth {
         let without = if tuning.bounds.is_some() { " without the cap" } else { "" };
         all.push(format!(
-            "If any one operation became {} times as frequent: kept bytes x {:.1}{without}, all x {:.1}.\n",
-            growth.calls, growth.kept_bytes, growth.bytes
+            "If any one operation became {} times as frequent: kept bytes x {:.1}{without}, all x {:.1}. If all requests \
+             took {SLOWER} times as long: kept bytes x {:.1}{without}.\n",
+            growth.calls, growth.kept_bytes, growth.bytes, tuning.slower
         ));
     }
     all

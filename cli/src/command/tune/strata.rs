@@ -198,14 +198,11 @@ fn validate(args: &Tune, found: &mut Found, stop: Stop<'_>) -> Option<Failure> {
     None
 }
 
-/// Strata, if nothing but the default is asked for, if recording all traces costs little, and if
-/// they are better by a tenth than the sampler that was found, on halves of the time that neither
-/// was tuned on. Both are by weights.
-fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar: &Bar) -> Option<Found> {
+/// Whether the options leave the choice of the sampler to the search.
+pub(super) fn is_free(args: &Tune) -> bool {
     let limits =
         args.traces_per_second.is_some() || args.bytes_per_second.is_some() || args.min_kept.is_some();
-    let is_free = !args.strata.no_late
-        && args.sampler == Tunable::Bump
+    args.sampler == Tunable::Bump
         && args.per_key == PerKeyUse::Auto
         && args.objective == Objective::paper()
         && args.tail.tail.is_none()
@@ -214,8 +211,14 @@ fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar
         && args.split.is_none()
         && args.size_min.is_none()
         && !args.or_equal
-        && !limits;
-    if !is_free || !tuning.feasible {
+        && !limits
+}
+
+/// Strata, if nothing but the default is asked for, if recording all traces costs little, and if
+/// they are better by a tenth than the sampler that was found, on halves of the time that neither
+/// was tuned on. Both are by weights.
+fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar: &Bar) -> Option<Found> {
+    if !is_free(args) || args.strata.no_late || !tuning.feasible {
         return None;
     }
     let is_share = tuning.sampler_name() == "ratio";

@@ -297,7 +297,7 @@ pub(super) fn keys_tried(report: &Report<'_>) -> Vec<String> {
 /// Sentences that are left out first: on the bill, and on a choice between two ways to record.
 fn asides(report: &Report<'_>) -> Vec<String> {
     let (tuning, mut all) = (report.tuning, Vec::new());
-    if let Some(trial) = &tuning.clock {
+    if let Some(trial) = tuning.clock.as_ref().filter(|trial| trial.calls > 0.0 || trial.of_seconds() > 0.0) {
         let (calls, seconds) = (three(trial.calls), three(trial.of_seconds()));
         let used = if trial.used == Clock::Seconds { "seconds" } else { "calls" };
         let speeds = match trial.seconds.len() {
@@ -315,10 +315,17 @@ fn asides(report: &Report<'_>) -> Vec<String> {
             output::bytes(bounds.bytes_a_day as u64)
         ));
     }
+    all.extend(untried(report));
     if let Some((late, summary)) = report.tail.and_then(|late| Some((late, late.summary.as_ref()?))) {
         all.extend(late.other_provisional.as_ref().and_then(|other| provisional::compared(summary, other)));
     }
     all
+}
+
+/// Says so if deciding by outcome was not tried.
+fn untried(report: &Report<'_>) -> Option<String> {
+    let says = "Deciding by outcome (--late) was not tried: other options ask for a decision at the start.\n";
+    report.is_only_at_start.then(|| says.to_owned())
 }
 
 /// The files written, and what to do with them.
