@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use astracer_exporters::spool::{Settings, Sync};
+use astracer_exporters::spool::{Folder, Settings, Sync};
 use astracer_exporters::{Destination, ErrorKind, Files, Otlp, Protocol, Retry, SpoolMode, Spooled};
 
 use astracer_testing::wait_until;
@@ -73,11 +73,16 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
         out.map_while(Result::ok).for_each(&mut note);
         // The next numbers belong to a batch that was in the spool but not acknowledged yet.
         first += 10;
+        let report = astracer_exporters::spool::verify(&Folder::open(folder.path()).unwrap()).unwrap();
+        assert!(report.is_proven() && report.damage.is_empty(), "{report:?}");
+        assert!((acknowledged.len() as u64..first).contains(&report.ledger.acknowledged), "{report:?}");
     }
     server.set(Mood::Takes);
     let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
     assert_eq!(spooled.drain(Duration::from_secs(30)), 0);
     assert_eq!(spooled.counter().read().lost.total(), 0);
+    let ledger = spooled.ledger();
+    assert_eq!((ledger.passed_on, ledger.waiting), (ledger.acknowledged, 0));
     let taken = BTreeSet::from_iter(server.taken().0);
     let missing: Vec<_> = acknowledged.difference(&taken).collect();
     assert!(missing.is_empty() && acknowledged.len() > 1_000, "{missing:?} of {}", acknowledged.len());
