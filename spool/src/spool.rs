@@ -206,7 +206,7 @@ impl Spool {
         self.live.bytes()
     }
 
-    /// Appends a record of `spans` spans.
+    /// Appends a record of `spans` spans. The highest bit of `kind` must be 0.
     ///
     /// # Errors
     ///

@@ -93,7 +93,9 @@ impl Shared {
         let mut batch = Batch { records: Vec::with_capacity(records.len()), spans: Vec::new() };
         let mut bad = Vec::new();
         for record in records {
-            let spans = decode(record.kind, &record.payload);
+            // A drain thread that ended in a panic would leave its records under way.
+            let decoded = catch_unwind(|| decode(record.kind, &record.payload));
+            let spans = decoded.unwrap_or_default();
             if spans.len() == record.spans as usize {
                 batch.spans.extend(spans.into_iter().skip(record.settled as usize));
                 batch.records.push(record);
@@ -158,7 +160,11 @@ impl Shared {
                     let waiting = records.iter().map(|record| (record, Settlement::Partly(record.settled)));
                     spool.settle_all(waiting);
                 }
-                if doubtful.is_some() || !may_retry {
+                if error.is_some_and(|error| error.kind() == ErrorKind::TooLarge) {
+                    // The limit stays, so requests do not grow beyond it again.
+                    let bytes: usize = records.iter().map(|record| record.payload.len()).sum();
+                    state.join_bytes = state.join_bytes.min(bytes / 2).max(1);
+                } else if doubtful.is_some() || !may_retry {
                     state.join_records = state.join_records.min(records.len() / 2);
                 }
                 !may_retry

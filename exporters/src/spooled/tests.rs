@@ -59,6 +59,8 @@ struct Scripted {
     bad: Arc<Mutex<Vec<u64>>>,
     /// The number of requests.
     requests: Arc<AtomicU64>,
+    /// Joined requests with more spans are too large; 0 is unlimited.
+    spans_max: usize,
     /// Calls are joined up to this size.
     join_bytes: usize,
     counter: Counter,
@@ -140,6 +142,7 @@ impl Destination for Scripted {
             Mood::Refuses => ErrorKind::Forbidden,
             Mood::LosesOne | Mood::LosesOneOfHalf => ErrorKind::TooLarge,
             Mood::TakesHalf => return busy(1),
+            _ if self.spans_max > 0 && spans.len() > self.spans_max => ErrorKind::TooLarge,
             _ if self.is_bad(spans) => ErrorKind::BadRequest,
             _ => return self.try_send(spans, timeout),
         };
@@ -369,6 +372,21 @@ fn one_bad_record_spoils_no_other() {
     // Two halves at each of six levels, and some more until requests are large again.
     let requests = world.destination.requests.load(Ordering::Relaxed);
     assert!(requests < 30, "{requests} requests");
+}
+
+/// The size that a server takes is learned: requests do not grow beyond it again.
+#[test]
+fn a_request_that_is_too_large_is_halved_for_good() {
+    let destination = Scripted { join_bytes: 1 << 20, spans_max: 100, ..Scripted::default() };
+    let change = |builder: SpooledBuilder| builder.with_mode(SpoolMode::Durable);
+    let mut world = World::to(destination, MemoryDisk::default(), Hand::default(), change);
+    (0..400).for_each(|_| drop(world.send(3)));
+    world.drain();
+    let counts = world.shared.lock().counts();
+    assert_eq!((counts.delivered, counts.rejected), (1_200, 0));
+    // 1,200, 600, 300 and 150 spans are too large; then 16 requests of 75.
+    let requests = world.destination.requests.load(Ordering::Relaxed);
+    assert!((16..24).contains(&requests), "{requests} requests");
 }
 
 /// A server that rejects some spans of a joined request does not say of which record, so each
