@@ -84,7 +84,9 @@ impl Shared {
         if state.is_ended || state.is_down && state.in_flight > 0 {
             return Err(Next::Idle);
         }
-        let records = take(&mut state, now);
+        // A destination may have learned that its server takes less.
+        let join_bytes = state.join_bytes.min(self.destination.join_bytes());
+        let records = take(&mut state, join_bytes, now);
         self.note_losses(&mut state);
         let records = records?;
         state.in_flight += 1;
@@ -222,8 +224,8 @@ fn settle_joined(state: &mut State, batch: &Batch, attempt: &Attempt) {
 }
 
 /// Takes as many waiting records as one request may have.
-fn take(state: &mut State, now: u64) -> Result<Vec<Record>, Next> {
-    let (records_max, bytes_max) = match state.join_bytes {
+fn take(state: &mut State, join_bytes: usize, now: u64) -> Result<Vec<Record>, Next> {
+    let (records_max, bytes_max) = match join_bytes {
         0 => (1, 0),
         bytes_max => (state.join_records.max(1), bytes_max),
     };

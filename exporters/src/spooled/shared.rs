@@ -63,7 +63,8 @@ pub(super) struct State {
     /// The greatest number of records in the next request. It is halved when a request is refused,
     /// until the refused record is alone, and doubled when one is accepted.
     pub(super) join_records: usize,
-    /// The size up to which records are joined.
+    /// The size up to which records are joined, if the destination does not say less. It shrinks
+    /// where a request is larger than its records, as Zipkin's are.
     pub(super) join_bytes: usize,
     /// The time until which the drain threads wait for the destination to recover.
     pub(super) paused_until: Option<Instant>,
@@ -136,7 +137,7 @@ impl Shared {
             sent_at: None,
             is_down: false,
             join_records: JOIN_RECORDS,
-            join_bytes: destination.join_bytes(),
+            join_bytes: usize::MAX,
             paused_until: None,
             pauses: 0,
             read_failures: 0,
