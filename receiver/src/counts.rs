@@ -70,6 +70,8 @@ pub struct Received {
     /// Log records, or groups of them, that could not be read in requests that were otherwise
     /// recorded.
     pub logs_rejected: u64,
+    /// Connections whose TLS handshake failed, or did not end in time.
+    pub failed_handshakes: u64,
     /// Rejected requests by reason, in the order of [`Refusal::ALL`].
     refused: [u64; Refusal::ALL.len()],
 }
@@ -88,6 +90,7 @@ pub(crate) struct Counts {
     rejected: AtomicU64,
     logs: AtomicU64,
     logs_rejected: AtomicU64,
+    failed_handshakes: AtomicU64,
     refused: [AtomicU64; Refusal::ALL.len()],
 }
 
@@ -106,6 +109,10 @@ impl Counts {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn failed_handshake(&self) {
+        self.failed_handshakes.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Received {
         let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Received {
@@ -114,6 +121,7 @@ impl Counts {
             rejected: read(&self.rejected),
             logs: read(&self.logs),
             logs_rejected: read(&self.logs_rejected),
+            failed_handshakes: read(&self.failed_handshakes),
             refused: self.refused.each_ref().map(read),
         }
     }

@@ -51,6 +51,7 @@ mod recording;
 mod server;
 mod shared;
 mod signal;
+mod tls;
 mod token;
 mod turns;
 mod whole;
@@ -59,6 +60,7 @@ pub use counts::{Received, Refusal};
 pub use events::Event;
 pub use limits::Limits;
 pub use recording::Recording;
+pub use tls::Tls;
 pub use token::Token;
 
 /// The error of [`Receiver::start`].

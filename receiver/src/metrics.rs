@@ -122,6 +122,11 @@ fn figures(shared: &Shared) -> String {
     );
     let reasons = Refusal::ALL.iter().map(|&reason| (reason.slug(), received.refused(reason)));
     out.by_reason("receive_refused_requests", "Requests that were refused as a whole.", reasons);
+    out.counter(
+        "receive_failed_handshakes",
+        "Connections whose TLS handshake failed, or did not end in time.",
+        received.failed_handshakes,
+    );
     let of_logs = |count: fn(&Files) -> u64| shared.logs.as_ref().map_or(0, count);
     out.counter(
         "receive_lost_spans",

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use astracer_exporters::{Files, Spooled};
 
+use crate::tls::Tls;
 use crate::token::Token;
 
 /// The outputs for the spans and log records of requests, and the origins of web pages that may
@@ -17,6 +18,7 @@ pub struct Recording {
     pub(crate) origins: Vec<String>,
     pub(crate) hosts: Vec<String>,
     pub(crate) token: Option<Token>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) metrics: Option<SocketAddr>,
 }
 
@@ -29,6 +31,7 @@ impl From<Files> for Recording {
             origins: Vec::new(),
             hosts: Vec::new(),
             token: None,
+            tls: None,
             metrics: None,
         }
     }
@@ -60,6 +63,12 @@ impl Recording {
     /// Accepts only requests with this token.
     pub fn with_token(mut self, token: Token) -> Self {
         self.token = Some(token);
+        self
+    }
+
+    /// Accepts connections over TLS only.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

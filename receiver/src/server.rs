@@ -10,14 +10,17 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 use crate::clients::{self, Client};
 use crate::connections::Connection;
 use crate::counts::{Counts, Refusal};
 use crate::shared::{STANDSTILL, Shared};
+use crate::tls::Tls;
 use crate::{grpc, hosts, http, metrics};
 
 /// The time that requests in progress have to end at shutdown.
@@ -83,6 +86,28 @@ async fn serve(
 ) {
     // Responses are small and should be sent immediately.
     let _ = stream.set_nodelay(true);
+    let Some(Tls(config)) = shared.tls.clone() else {
+        return serve_over(stream, is_loopback, shared, (place, client)).await;
+    };
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    tokio::select! {
+        shaken = tokio::time::timeout(shared.limits.arrival_timeout, handshake) => match shaken {
+            Ok(Ok(stream)) => serve_over(stream, is_loopback, shared, (place, client)).await,
+            // The peer is told by an alert.
+            Ok(Err(_)) | Err(_) => shared.counts.failed_handshake(),
+        },
+        () = shared.stopped() => {}
+        () = place.ended(&shared.limits) => shared.counts.failed_handshake(),
+    }
+}
+
+/// Serves a connection, over TLS or not.
+async fn serve_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    is_loopback: bool,
+    shared: Arc<Shared>,
+    (place, client): (Connection, Client),
+) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(shared.limits.arrival_timeout);
     builder

@@ -12,6 +12,7 @@ use crate::connections::Connections;
 use crate::counts::{Counts, Refusal};
 use crate::events::Events;
 use crate::signal::Signal;
+use crate::tls::Tls;
 use crate::token::Token;
 use crate::turns::Turns;
 use crate::{Limits, Recording};
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Vec<String>,
     /// The token that requests must have.
     pub(crate) token: Option<Token>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) counts: Counts,
     pub(crate) events: Events,
     /// The file name in problems.
@@ -49,7 +51,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, recording: Recording, stopped: watch::Receiver<bool>) -> Self {
-        let Recording { files, logs, forward, origins, hosts, token, metrics: _ } = recording;
+        let Recording { files, logs, forward, origins, hosts, token, tls, metrics: _ } = recording;
         Self {
             body_memory: BodyMemory::new(&limits),
             limits,
@@ -60,6 +62,7 @@ impl Shared {
             origins,
             hosts,
             token,
+            tls,
             counts: Counts::default(),
             events: Events::default(),
             file: "request".into(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use astracer_exporters::spool::{Damage, Settings};
 use astracer_exporters::{FileCompression, Files, Spooled, WhenFilesFull};
 use astracer_model::files;
-use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal, Token};
+use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal, Tls, Token};
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -115,8 +115,20 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
+    /// Accept only TLS connections, with the certificate chain in this PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// Key of --tls-cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Accept only senders with a certificate that an authority in this PEM file issued (mTLS).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) client_ca: Option<PathBuf>,
+
     /// Also serve /metrics (for Prometheus) and /health (200, or 503 with the reason for which
-    /// requests are refused) at this HOST:PORT, without the token.
+    /// requests are refused) at this HOST:PORT, without TLS and without the token.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) metrics_addr: Option<SocketAddr>,
 
@@ -191,6 +203,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         )));
     }
     let token = args.token_file.as_deref().map(token).transpose()?;
+    let tls = tls(args)?;
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
     let mut files = Files::builder(&args.out);
     if let Some(age) = args.rotate_age {
@@ -208,6 +221,9 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     recording = recording.with_origins(args.cors.clone()).with_hosts(args.host.clone());
     if let Some(token) = token {
         recording = recording.with_token(token);
+    }
+    if let Some(tls) = tls {
+        recording = recording.with_tls(tls);
     }
     if let Some(address) = args.metrics_addr {
         recording = recording.with_metrics(address);
@@ -244,7 +260,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         Failure::Job(format!("{}; choose {option}", output::escaped(&error)))
     })?;
     for address in receiver.addresses() {
-        output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
+        let over = if args.tls_cert.is_some() { " over TLS" } else { "" };
+        output::note(&format!("listening on {address} for OTLP (gRPC and HTTP){over}"));
     }
     if let Some(address) = receiver.metrics_address() {
         output::note(&format!("serving http://{address}/metrics and /health"));
@@ -310,6 +327,24 @@ fn token(path: &Path) -> Result<Token, Failure> {
     let text = files::read_text(path, TOKEN_BYTES_MAX).map_err(|error| failed(&error.to_string()))?;
     Token::new(text.trim()).ok_or_else(|| {
         failed("not a token: one word of visible ASCII characters is expected, such as from `openssl rand -hex 32`")
+    })
+}
+
+/// The greatest size of a file with certificates or a key.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads the certificates and the key.
+fn tls(args: &Receive) -> Result<Option<Tls>, Failure> {
+    let read = |option: &str, path: &Path| {
+        files::read(path, PEM_BYTES_MAX)
+            .map_err(|error| Failure::Job(format!("{option} {}: {error}", output::shown(path))))
+    };
+    let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) else { return Ok(None) };
+    let (chain, key) = (read("--tls-cert", chain)?, read("--tls-key", key)?);
+    let clients = args.client_ca.as_deref().map(|path| read("--client-ca", path)).transpose()?;
+    let tls = Tls::new(&chain, &key, clients.as_deref());
+    tls.map(Some).map_err(|error| {
+        Failure::Job(format!("--tls-cert, --tls-key or --client-ca: {}", output::escaped(&error)))
     })
 }
 

@@ -9,9 +9,29 @@ use astracer_exporters::spool::{Folder, Settings, Spool};
 use astracer_testing::{Answer, Server, wait_until};
 use serde_json::Value;
 
+use crate::options::{Codes, RECEIVE, REFUSED};
 use crate::spool::two_spans;
 use crate::wire::Receiver;
 use crate::{Scratch, TWO_TRACES, run, success, unwrapped};
+
+const RECEIVE_TLS: &[&str] =
+    &["receive", "--out", "received", "--otlp", "127.0.0.1:0", "--tls-key", "nowhere"];
+
+/// Options of a receiver, beside those of its files.
+pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
+    (RECEIVE, "--message-max", REFUSED),
+    (RECEIVE, "--rotate-age", REFUSED),
+    (RECEIVE, "--forward", REFUSED),
+    // It requires --forward.
+    (RECEIVE, "--spool", REFUSED),
+    (RECEIVE, "--cors", REFUSED),
+    (RECEIVE, "--token-file", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+    (RECEIVE_TLS, "--tls-cert", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+    // They require --tls-cert.
+    (RECEIVE, "--tls-key", REFUSED),
+    (RECEIVE, "--client-ca", REFUSED),
+    (RECEIVE, "--metrics-addr", REFUSED),
+];
 
 /// A server that answers every request with this status.
 fn server(status: u16) -> Server {

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use crate::outputs::Folder;
 use crate::tuned::spans;
 use crate::{Scratch, TWO_TRACES, failure, run, success, unwrapped};
-use crate::{drill, merged, order, query};
+use crate::{drill, forward, merged, order, query};
 
 /// Exit codes for each of [`VALUES`]; [`SKIP`] where the command would wait for a signal.
 pub(crate) type Codes = [i32; VALUES.len()];
@@ -60,7 +60,7 @@ const TUNE_LATE: &[&str] = &["tune", INPUT, "--late"];
 const EVENTS: &[&str] = &["events", INPUT, "--trace", "1"];
 const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
-const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
+pub(crate) const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
 
 const DRAIN: &[&str] = &["spool", "drain", "nowhere", "--to", "otlp://127.0.0.1:1"];
 /// The folder of a spool; no value is one.
@@ -205,15 +205,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["receive", "--out", "received"], "--otlp", REFUSED),
     (RECEIVE, "--rotate", REFUSED),
     (RECEIVE, "--total-max", REFUSED),
-    (RECEIVE, "--message-max", REFUSED),
-    (RECEIVE, "--rotate-age", REFUSED),
-    (RECEIVE, "--forward", REFUSED),
-    // It requires --forward.
-    (RECEIVE, "--spool", REFUSED),
     (RECEIVE, "--dead-max", REFUSED),
-    (RECEIVE, "--cors", REFUSED),
-    (RECEIVE, "--token-file", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
-    (RECEIVE, "--metrics-addr", REFUSED),
     (RECEIVE, "--host", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
     (&["compare"], "", REFUSED),
     (&["compare", "--bad", INPUT], "--good", COMPARED_TEXT),
@@ -261,7 +253,13 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
 
 /// The rows of all commands; some are beside their command's other tests.
 fn rows() -> impl Iterator<Item = &'static (&'static [&'static str], &'static str, Codes)> {
-    TABLE.iter().chain(query::OPTIONS).chain(order::OPTIONS).chain(merged::OPTIONS).chain(drill::OPTIONS)
+    TABLE
+        .iter()
+        .chain(query::OPTIONS)
+        .chain(order::OPTIONS)
+        .chain(merged::OPTIONS)
+        .chain(drill::OPTIONS)
+        .chain(forward::OPTIONS)
 }
 
 /// Options without a value.

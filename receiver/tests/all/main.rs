@@ -5,4 +5,5 @@ mod metrics;
 mod receive;
 mod refused_early;
 mod sample;
+mod tls;
 mod turns;

@@ -147,6 +147,11 @@ const PROMISES: &[(&str, &str, &str)] = &[
         "cli/src/command/drill.rs",
         "spans_that_nobody_reports_are_an_error",
     ),
+    (
+        "only senders with a certificate of that authority",
+        "receiver/tests/all/tls.rs",
+        "senders_need_the_certificate_that_is_asked_for",
+    ),
     ("Figures while it runs", "receiver/tests/all/metrics.rs", "the_figures_are_those_of_the_end"),
     (
         "a request that could not be written",
