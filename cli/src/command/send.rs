@@ -208,10 +208,7 @@ fn so_far(args: &Send, sent: Sent) -> String {
     let answered = sent.accepted + sent.rejected;
     let twice = match sent.unanswered {
         0 => String::new(),
-        spans => format!(
-            "; up to {} were sent without an answer and may arrive twice",
-            output::plural(spans, "span")
-        ),
+        spans => format!("; up to {} sent without an answer may arrive twice", output::plural(spans, "span")),
     };
     match args.resume.as_deref().map(output::shown) {
         Some(file) if sent.noted < answered => {

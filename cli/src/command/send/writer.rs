@@ -91,9 +91,11 @@ impl TraceWriter for Writer<'_> {
             // server.
             let may_go_on = error.may_retry() && self.has_answered && retry_in < patience;
             if is_lost || begin >= spans.len() || !may_go_on {
+                // The cause may be a handshake, before which nothing is sent.
+                let error = self.destination.diagnose(error);
                 let left = if may_have_arrived(&error) { spans.len() - begin } else { 0 };
                 self.ended(left as u64)?;
-                return Err(io::Error::other(self.destination.diagnose(error)));
+                return Err(io::Error::other(error));
             }
             if !self.wait_until(Instant::now() + retry_in.max(WAIT_STEP)) {
                 let left = if may_have_arrived(&error) { spans.len() - begin } else { 0 };
