@@ -362,6 +362,32 @@ mod tests {
         assert!(!requests.counter.waits());
     }
 
+    /// A caller that joins requests splits them itself, once it knows the server's limit.
+    #[test]
+    fn a_whole_request_above_the_servers_limit_is_not_sent_again() {
+        let requests = Requests::new(&Sending::new(1_000));
+        let spans = ["a", "b", "c", "d"].map(|name| Span { name: name.into(), ..Span::default() });
+        let posts = Cell::new(0);
+        let takes_two = Answers(|spans| {
+            posts.set(posts.get() + 1);
+            match spans {
+                0..=2 => Ok(Delivery::new(spans, 0)),
+                _ => Err(ExportError::new(ErrorKind::TooLarge, "t", "")),
+            }
+        });
+        let whole = |number: usize| {
+            let attempt = requests.try_whole(&takes_two, &spans[..number], Duration::MAX);
+            (attempt.settled, attempt.outcome.error.map(|error| error.kind()), posts.get())
+        };
+        // Until something is accepted, nothing is known.
+        assert_eq!(whole(4), (0, Some(ErrorKind::TooLarge), 1));
+        assert_eq!(requests.join_bytes(), 1_000);
+        assert_eq!(whole(2), (2, None, 2));
+        assert_eq!(whole(4), (0, Some(ErrorKind::TooLarge), 2));
+        // A span is one byte here.
+        assert_eq!((requests.join_bytes(), requests.counter.read().lost.total()), (3, 0));
+    }
+
     /// The error that ends an attempt must not hide why an earlier span was lost.
     #[test]
     fn the_error_of_an_attempt_is_that_of_its_first_loss() {

@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use astracer_exporters::{
-    Compression, Delivery, Destination, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, Retry, spans,
+    Compression, Delivery, Destination, ErrorKind, Exporter, Otlp, OtlpBuilder, OtlpMetrics, Protocol, Retry,
+    spans,
 };
+use astracer_model::UnixNanos;
 use astracer_model::span::Resource;
 use astracer_testing::{Answer, Request, Server};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -176,6 +178,33 @@ fn a_server_without_compression_gets_plain_requests() {
         assert_eq!(numbers_of(&server.requests()[1..]), [[1], [2]]);
         assert_eq!((otlp.counter().read().sent, otlp.counter().read().lost.total()), (2, 0));
     }
+}
+
+#[test]
+fn metrics_are_sent_plain_to_a_server_without_compression() {
+    let server = Server::new([Answer::status(415)]);
+    let metrics = OtlpMetrics::builder().with_protocol(Protocol::HttpProtobuf);
+    let metrics = metrics.with_endpoint(server.url("http")).with_compression(Compression::Gzip);
+    let metrics = metrics.build().unwrap();
+    let of = (&Resource::service("a"), &astracer_exporters::metrics::Scope::default());
+    for _ in 0..2 {
+        metrics.send(of, (UnixNanos(1), UnixNanos(2)), &[]).unwrap();
+    }
+    assert_eq!(encodings(&server), [Some("gzip".to_owned()), None, None]);
+}
+
+/// The server asks for a pause of an hour, and the process ends in 200 ms.
+#[test]
+fn the_end_of_the_process_cuts_a_pause_short() {
+    let server = Server::new([Answer::status(503).with_header("retry-after", "3600")]);
+    let otlp = otlp(&server).with_retry(Retry::default()).build().unwrap();
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| send(&otlp, 1..=5));
+        server.request(0);
+        otlp.end_soon(Duration::from_millis(200));
+        assert_eq!(sent.join().unwrap().map(|delivery| delivery.accepted), Ok(5));
+    });
+    assert_eq!(server.requests().len(), 2);
 }
 
 /// A server that refuses the media type also answers 415. Its requests stay compressed, and cost
