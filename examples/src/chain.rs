@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use astracer::baggage::critical_path::{
     CriticalPath, CriticalPathRow, ExperimentResult, TimeKind, open_zone,
@@ -33,6 +34,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Map, Value, json};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
@@ -141,6 +143,9 @@ pub async fn shop(
     let channel = connect(stock).await.map_err(|error| error.to_string())?;
     let answers = AnswerLayer::new(baggage.flows.clone());
     let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer();
+    // The server has no such method, but learns what was kept.
+    let request = || Request::post("/stock.Stock/Keep").body(Body::empty()).unwrap_or_default();
+    let _announcing = Announcing::spawn(stock.clone().announce_to("", channel.clone(), request, pause));
     let stock = stock.layer(InjectLayer::global().layer(baggage.calls(None).layer(channel)));
     let remote = RemoteParentLayer::global();
     let routes = Router::new()
@@ -179,12 +184,37 @@ pub async fn stock(
 ) -> Result<(), Failure> {
     let answers = AnswerLayer::new(baggage.flows.clone());
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
-    let bank = baggage.calls(Some(bank)).layer(Http { address: bank, options, idle: Arc::default() });
+    let client = Http { address: bank, options, idle: Arc::default() };
+    let request = move || Request::get(format!("http://{bank}/")).body(Empty::new()).unwrap_or_default();
+    let announced = peer.clone().announce_to(bank.to_string(), client.clone(), request, pause);
+    let _announcing = Announcing::spawn(announced);
+    let bank = baggage.calls(Some(bank)).layer(client);
     let stock = Stock { bank: peer.layer(InjectLayer::global().layer(bank)) };
     let remote = RemoteParentLayer::global();
     let keep = KeepLayer::new(handle, remote.clone());
     let server = Server::builder().layer(answers).layer(keep).layer(remote);
     Ok(server.clone().add_service(stock).serve_with_incoming(incoming).await?)
+}
+
+/// A pause between announcements without calls, well below the time for which peers hold their
+/// parts.
+async fn pause() {
+    tokio::time::sleep(Duration::from_secs(10)).await;
+}
+
+/// A task that announces until it is dropped.
+struct Announcing(JoinHandle<()>);
+
+impl Announcing {
+    fn spawn(announcing: impl Future<Output = ()> + Send + 'static) -> Self {
+        Announcing(tokio::spawn(announcing))
+    }
+}
+
+impl Drop for Announcing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The service, shaped like the code that tonic generates.
