@@ -331,7 +331,8 @@ impl Traces<'_> {
         resources.extend(is_new.then_some(content.resource));
         let of_resource = if is_new { content.resource_attributes } else { &[] };
         let all = content.attributes.iter().map(|own| (own, Role::Attribute));
-        for (&(key, value), role) in all.chain(of_resource.iter().map(|own| (own, Role::Resource))) {
+        let all = all.chain(of_resource.iter().map(|own| (own, Role::Resource)));
+        for (&(key, value), role) in all.filter(|((key, _), _)| !is_of_sampler(texts.name(*key))) {
             let number = match value {
                 Kept::Int(value) => Some(value as f64),
                 Kept::Double(value) => Some(value),
@@ -360,6 +361,12 @@ impl Traces<'_> {
             variable.into_iter().for_each(|variable| writer.variables.set_role(variable, role));
         }
     }
+}
+
+/// Whether an attribute says how the trace was sampled. It follows from the durations and errors by
+/// which a sampler decided, and explains none.
+fn is_of_sampler(key: &str) -> bool {
+    key.starts_with("sampler.") || key.starts_with("sampling.")
 }
 
 /// The recordings of these traces, each once.

@@ -191,7 +191,7 @@ fn unused_weights_are_reported() {
         let [good, bad] = [("good.jsonl", ["02", "03"]), ("bad.jsonl", ["04", "05"])]
             .map(|(name, ids)| folder.file(name, &ids.map(one).join("\n")));
         let compared = crate::unwrapped(&success(&run(&["compare", "--good", &good, "--bad", &bad])));
-        assert_eq!(compared.contains("weights (ot=th), which compare does not use"), recorded, "{compared}");
+        assert_eq!(compared.contains("weighted by their sampling thresholds"), recorded, "{compared}");
         assert_eq!(json(&["critical-path", &file, "--json"])["weights_recorded"], recorded, "{state}");
     }
 }

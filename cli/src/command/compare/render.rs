@@ -28,12 +28,6 @@ pub(super) fn screen(args: &Compare, inputs: &[Input], comparison: &Comparison) 
     text.push_str(&mix(comparison));
     text.push_str(&notes(comparison));
     inputs.iter().for_each(|input| text.push_str(&(input.logs() + &input.footing())));
-    if inputs.iter().any(Input::is_sample) {
-        text.push_str(
-            "warning: traces have weights (ot=th), which compare does not use: shares and means are of what was kept, \
-             not of the traffic\n",
-        );
-    }
     text
 }
 
