@@ -227,6 +227,8 @@ fn traces(text: &str) -> Result<f64, String> {
 struct Report<'a> {
     input: &'a Input,
     key: String,
+    /// What the parameters file decides by: `strata`, or `sampler`, the result at this level.
+    written: &'static str,
     #[serde(flatten)]
     tuning: &'a Tuning,
     /// The results of other keys.
@@ -433,6 +435,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let report = Report {
         input: &input,
         key: args.key.to_string(),
+        written: if strata.is_some() { "strata" } else { "sampler" },
         tuning: &tuning,
         keys,
         strata,

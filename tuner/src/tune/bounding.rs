@@ -154,10 +154,10 @@ impl Bounding {
             amounts.iter().map(|amounts| amounts.busiest(length_ns)).fold(0.0, f64::max)
         };
         let of_traces = busiest(&traces);
-        let of_traces = allowance(&traces, TIMES * of_traces, BURST_MIN)?;
+        let of_traces = allowance(&traces, (TIMES * of_traces).max(RATE_MIN), BURST_MIN)?;
         let bytes = TIMES * (busiest(&otlp_bytes) + late_bytes);
         let largest = workload.arrivals().iter().map(|arrival| arrival.otlp_bytes).max()? as f64;
-        let of_bytes = allowance(&otlp_bytes, bytes, BURST_TIMES * largest)?;
+        let of_bytes = allowance(&otlp_bytes, bytes.max(RATE_MIN * largest), BURST_TIMES * largest)?;
         let cap = Cap::none().with_traces(of_traces).with_bytes(of_bytes);
         Some(Self { cap, bounds: Bounds { times: TIMES, bytes_a_day: of_bytes.worst_case(86_400.0) }, new })
     }
@@ -175,6 +175,10 @@ pub(super) fn of_strata(
     let bounding = Bounding::new(workload, (candidate, &HashSet::new()), &draws, 0.0, stop)?;
     Some((bounding.cap, bounding.bounds))
 }
+
+/// The least rate of a cap, in traces per second and in traces' bytes per second: a recording of
+/// which a sampler kept nothing says nothing about traffic to come.
+const RATE_MIN: f64 = 1.0;
 
 impl Tuning {
     /// Gives the result a cap at a multiple of what it keeps of `workload`, with `late_bytes` OTLP

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use astracer_report::numbers::three;
+use astracer_samplers::Cap;
 use astracer_samplers::strata::Record;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::statistics::Distribution;
@@ -205,7 +206,7 @@ fn sentences(found: &Found) -> Vec<String> {
         ));
     }
     if let Some(growth) = &tuning.growth {
-        let without = if tuning.bounds.is_some() { " without the cap" } else { "" };
+        let without = if tuning.cap == Cap::none() { "" } else { " without the cap" };
         all.push(format!(
             "If any one operation became {} times as frequent: kept bytes x {:.1}{without}, all x {:.1}. If all requests \
              took {SLOWER} times as long: kept bytes x {:.1}{without}.\n",
