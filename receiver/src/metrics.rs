@@ -142,18 +142,30 @@ fn figures(shared: &Shared) -> String {
     out.gauge("receive_files_bytes", "Size of all files in bytes, as stored.", bytes);
     out.gauge("receive_connections", "Open connections of senders.", shared.connections.open() as u64);
     if let Some(spool) = &shared.forward {
-        let (counts, spooled) = (spool.counter().read(), spool.spool_counts());
-        out.counter("forward_sent_spans", "Spans that the other server accepted.", counts.sent);
-        out.counter("forward_rejected_spans", "Spans that the other server rejected.", counts.rejected);
-        let lost = counts.lost.iter().map(|(kind, spans)| (kind.slug(), spans));
-        out.by_reason("forward_lost_spans", "Spans that the other server will not get.", lost);
+        let (counts, ledger) = (spool.counter().read(), spool.ledger());
+        // The sums of the spool's ledger, in all runs: acknowledged is the sum of the others.
+        out.counter("forward_acknowledged_spans", "Spans taken to be passed on.", ledger.acknowledged);
+        out.counter("forward_sent_spans", "Spans that the other server accepted.", ledger.passed_on);
+        let lost = [
+            ("expired", ledger.expired),
+            ("damaged", ledger.damaged),
+            ("thrown_away", ledger.thrown_away),
+            ("unrecorded", ledger.unrecorded),
+        ];
+        let help = "Spans that the other server will not get; unrecorded: of before the ledger, or it did.";
+        out.by_reason("forward_lost_spans", help, lost.into_iter());
+        out.counter(
+            "forward_queued_again_spans",
+            "Rejected spans that were acknowledged anew, to be sent again.",
+            ledger.queued_again,
+        );
         out.counter("forward_retries", "Requests that were sent again.", counts.retries);
-        out.gauge("forward_waiting_spans", "Spans that wait in the spool.", spool.pending());
+        out.gauge("forward_waiting_spans", "Spans that wait in the spool.", ledger.waiting);
         let oldest = spool.oldest().map_or(0, |age| age.as_secs());
         out.gauge("forward_oldest_seconds", "Age of the oldest of these spans, in seconds.", oldest);
         let is_down = u64::from(counts.waiting.is_some());
         out.gauge("forward_down", "1 while the other server accepts none, or cannot be reached.", is_down);
-        out.gauge("forward_dead_spans", "Spans in the spool's dead letters.", spooled.dead_letters);
+        out.gauge("forward_dead_spans", "Rejected spans in the spool's dead letters.", ledger.dead);
     }
     out.0
 }

@@ -116,6 +116,13 @@ pub struct Counts {
     pub disk_errors: u64,
 }
 
+impl Counts {
+    /// Returns the spans that will not arrive, even if dead letters are sent again.
+    pub fn lost(&self) -> u64 {
+        self.expired + self.damaged + self.dropped + self.dead_letters_lost
+    }
+}
+
 /// The state found by [`Spool::open`](crate::Spool::open).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

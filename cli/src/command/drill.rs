@@ -58,7 +58,7 @@ pub(crate) struct Drill {
 
 /// The faults, by their names. The first one is the comparison.
 const FAULTS: &[(&str, Behaviour)] = &[
-    ("none", Behaviour::Takes),
+    (NO_FAULT, Behaviour::Takes),
     ("503", Behaviour::Busy(503, None)),
     ("429, pause of 1 s", Behaviour::Busy(429, Some(1))),
     ("garbage", Behaviour::Garbage),
@@ -67,6 +67,7 @@ const FAULTS: &[(&str, Behaviour)] = &[
     ("cut before the answer", Behaviour::HalfClosed),
 ];
 
+const NO_FAULT: &str = "none";
 /// The interval between two batches.
 const TICK: Duration = Duration::from_millis(20);
 /// The time limit of a request: slow answers take longer.
@@ -89,13 +90,20 @@ struct Row {
     waited: u64,
     /// The longest time from a span's end to its acceptance, in milliseconds.
     longest_ms: u64,
-    /// Spans that the server rejected.
+    /// Spans that never arrived.
+    missing: u64,
+}
+
+/// What the exporter says of the spans, whenever they were made.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Ends {
+    /// Spans that the server rejected: they are dead letters.
     rejected: u64,
-    /// Spans that the exporter reported as lost.
+    /// Spans that were given up.
     lost: u64,
-    /// Spans in the spool at the end of the drill.
+    /// Spans in the spool at the end. Some may have arrived, with answers that came too late.
     waiting: u64,
-    /// Spans that are none of these.
+    /// Spans that did not arrive and are none of these.
     unaccounted: u64,
 }
 
@@ -103,6 +111,8 @@ struct Row {
 struct Report {
     to: String,
     faults: Vec<Row>,
+    #[serde(flatten)]
+    ends: Ends,
     /// The last reason for which the server did not accept spans.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -134,7 +144,6 @@ pub(crate) fn run(args: &Drill, stop: Stop<'_>) -> Result<(), Failure> {
     let mut rows: Vec<Row> = Vec::new();
     for (number, &(fault, behaviour)) in FAULTS.iter().enumerate() {
         let begun = Instant::now();
-        let before = told(&spooled);
         let (mut made, mut waited) = (0, 0);
         while begun.elapsed() < part && !stop.is_asked() {
             // The second half shows how the spans that waited arrive.
@@ -147,19 +156,7 @@ pub(crate) fn run(args: &Drill, stop: Stop<'_>) -> Result<(), Failure> {
             std::thread::sleep(TICK);
         }
         server.set(Behaviour::Takes);
-        let after = told(&spooled);
-        rows.push(Row {
-            fault,
-            made,
-            arrived: 0,
-            twice: 0,
-            waited,
-            longest_ms: 0,
-            rejected: after.0 - before.0,
-            lost: after.1 - before.1,
-            waiting: 0,
-            unaccounted: 0,
-        });
+        rows.push(Row { fault, made, arrived: 0, twice: 0, waited, longest_ms: 0, missing: 0 });
         if passage.is_empty() {
             // Without a fault: the server takes no spans at all.
             break;
@@ -169,13 +166,20 @@ pub(crate) fn run(args: &Drill, stop: Stop<'_>) -> Result<(), Failure> {
         drain(&spooled, stop);
     }
     display.finish_and_clear();
-    let waiting = spooled.pending();
-    let (rejected, lost) = told(&spooled);
+    let counts = spooled.spool_counts();
+    let ends = Ends {
+        rejected: counts.rejected + spooled.counter().read().rejected,
+        lost: counts.lost(),
+        waiting: spooled.pending(),
+        unaccounted: 0,
+    };
     server.set(Behaviour::Ended);
+    let faults = with_arrivals(rows, &passage);
     let report = Report {
         to: args.forward.to_string(),
         error: passage.error().map(|error| error.to_string()),
-        faults: settled(rows, &passage, (rejected, lost, waiting)),
+        ends: ends.of(&faults),
+        faults,
     };
     if passage.is_empty() {
         return report.outcome(stop);
@@ -192,40 +196,24 @@ fn drain(spooled: &Spooled, stop: Stop<'_>) {
     }
 }
 
-/// The spans that were reported as rejected and as lost.
-fn told(spooled: &Spooled) -> (u64, u64) {
-    let counts = spooled.counter().read();
-    (counts.rejected, counts.lost.total())
-}
-
-/// Completes the rows by what arrived. Of the last row are the spans that were told or still wait
-/// at the end.
-fn settled(mut rows: Vec<Row>, passage: &Passage, (rejected, lost, waiting): (u64, u64, u64)) -> Vec<Row> {
+/// Completes the rows by what arrived.
+fn with_arrivals(mut rows: Vec<Row>, passage: &Passage) -> Vec<Row> {
     let arrivals = passage.arrivals(rows.len());
     for (row, arrived) in rows.iter_mut().zip(&arrivals) {
         (row.arrived, row.twice) = (arrived.spans, arrived.twice);
         row.longest_ms = u64::try_from(arrived.longest.as_millis()).unwrap_or(u64::MAX);
-    }
-    let told_before: (u64, u64) =
-        rows.iter().fold((0, 0), |sum, row| (sum.0 + row.rejected, sum.1 + row.lost));
-    if let Some(last) = rows.last_mut() {
-        last.rejected += rejected - told_before.0;
-        last.lost += lost - told_before.1;
-        last.waiting = waiting;
-    }
-    account(rows, rejected + lost + waiting)
-}
-
-/// Sets the number of spans of each row that are unaccounted for, where `told` spans were reported
-/// as lost or rejected, or wait: possibly in a later row than the one in which they were made.
-fn account(mut rows: Vec<Row>, mut told: u64) -> Vec<Row> {
-    for row in &mut rows {
-        let missing = row.made.saturating_sub(row.arrived);
-        let accounted = missing.min(told);
-        told -= accounted;
-        row.unaccounted = missing - accounted;
+        row.missing = row.made.saturating_sub(row.arrived);
     }
     rows
+}
+
+impl Ends {
+    /// Completes the ends by the missing spans that have none.
+    fn of(self, rows: &[Row]) -> Self {
+        let missing: u64 = rows.iter().map(|row| row.missing).sum();
+        let told = self.rejected + self.lost + self.waiting;
+        Ends { unaccounted: missing.saturating_sub(told), ..self }
+    }
 }
 
 impl Report {
@@ -240,28 +228,44 @@ impl Report {
             self.sum(|row| row.made),
             self.to
         );
-        let header =
-            ["fault", "made", "arrived", "twice", "waited", "longest", "rejected", "lost", "waiting"];
+        let header = ["fault", "made", "arrived", "twice", "waited", "longest", "missing"];
         let rows = self.faults.iter().map(|row| {
-            let longest = format!("{} ms", row.longest_ms);
-            let numbers = [row.rejected, row.lost, row.waiting];
+            let longest = if row.arrived > 0 { format!("{} ms", row.longest_ms) } else { "-".to_owned() };
             [row.fault.to_owned()]
                 .into_iter()
                 .chain([row.made, row.arrived, row.twice, row.waited].map(|number| number.to_string()))
                 .chain([longest])
-                .chain(numbers.map(|number| number.to_string()))
+                .chain([row.missing.to_string()])
                 .collect()
         });
         text.push_str(&layout::table(&header, rows));
-        let unaccounted = self.sum(|row| row.unaccounted);
-        let _ = writeln!(
-            text,
-            "{}",
-            match unaccounted {
-                0 => "Every span arrived, was reported as rejected or lost, or still waits.".to_owned(),
-                spans => format!("{} lost without a report.", output::plural(spans, "span")),
-            }
-        );
+        let Ends { rejected, lost, waiting, unaccounted } = self.ends;
+        let missing = self.sum(|row| row.missing);
+        if missing > 0 {
+            let ends = [(rejected, "rejected"), (lost, "lost"), (waiting, "still wait")];
+            let ends = ends.iter().filter(|(spans, _)| *spans > 0);
+            let ends: Vec<_> = ends.map(|(spans, end)| format!("{} {end}", output::count(*spans))).collect();
+            let _ = writeln!(
+                text,
+                "Missing: {}. Of all, {}.",
+                output::plural(missing, "span"),
+                match ends.is_empty() {
+                    true => "none is told".to_owned(),
+                    false => ends.join(", "),
+                }
+            );
+        }
+        let _ = match unaccounted {
+            0 => writeln!(text, "No span is missing without a report."),
+            spans => writeln!(text, "{} lost without a report.", output::plural(spans, "span")),
+        };
+        if self.faults.iter().any(|row| row.fault == NO_FAULT && row.twice > 0) {
+            let _ = writeln!(
+                text,
+                "Spans arrived twice without a fault: the server answers later than the drill's limit of {} s.",
+                REQUEST_MAX.as_secs()
+            );
+        }
         if let Some(error) = &self.error {
             let _ = writeln!(text, "The server's last refusal: {}", output::escaped(error));
         }
@@ -270,17 +274,23 @@ impl Report {
 
     fn outcome(&self, stop: Stop<'_>) -> Result<(), Failure> {
         let failed = |text: String| Err(Failure::Job(text));
-        let (unaccounted, lost) = (self.sum(|row| row.unaccounted), self.sum(|row| row.lost + row.rejected));
+        let missing = self.sum(|row| row.missing);
+        let (unaccounted, lost) = (self.ends.unaccounted, self.ends.lost + self.ends.rejected);
         match () {
             () if unaccounted > 0 => {
                 failed(format!("{} lost without a report", output::plural(unaccounted, "span")))
             }
-            () if lost > 0 => failed(format!("{} lost or rejected", output::plural(lost, "span"))),
-            () if stop.is_asked() => Err(Failure::Interrupted),
             () if self.sum(|row| row.arrived) == 0 => {
                 let reason = self.error.as_deref().unwrap_or("it was not asked");
                 failed(format!("{} accepted nothing: {}", self.to, output::escaped(reason)))
             }
+            () if lost > 0 => failed(format!("{} lost or rejected", output::plural(lost, "span"))),
+            () if stop.is_asked() => Err(Failure::Interrupted),
+            () if missing > 0 => failed(format!(
+                "{} did not arrive within {} s of the drill's end",
+                output::plural(missing, "span"),
+                END_MAX.as_secs()
+            )),
             () => Ok(()),
         }
     }
@@ -332,27 +342,34 @@ fn now() -> UnixNanos {
 mod tests {
     use super::*;
 
-    fn row(made: u64, arrived: u64, (rejected, lost, waiting): (u64, u64, u64), unaccounted: u64) -> Row {
-        let (twice, waited, longest_ms) = (0, 0, 0);
-        Row { fault: "f", made, arrived, twice, waited, longest_ms, rejected, lost, waiting, unaccounted }
-    }
-
     /// Spans that the exporter has not reported are lost without a report, which is an error.
     #[test]
     fn spans_that_nobody_reports_are_an_error() {
-        let report = |faults: Vec<Row>| Report { to: "t".to_owned(), faults, error: None };
-        let rows = |lost| account(vec![row(10, 7, (0, 0, 0), 0), row(5, 5, (0, lost, 0), 0)], lost);
-        let unaccounted = |rows: &[Row]| rows.iter().map(|row| row.unaccounted).collect::<Vec<_>>();
-        for (lost, expected, says) in
-            [(1, [2, 0], "2 spans lost without a report"), (3, [0, 0], "3 spans lost or rejected")]
-        {
-            let rows = rows(lost);
-            assert_eq!(unaccounted(&rows), expected);
-            let outcome = report(rows).outcome(Stop::never());
-            assert_eq!(outcome.unwrap_err().text(), Some(says));
+        let row = |made: u64, arrived: u64| {
+            let (twice, waited, longest_ms) = (0, 0, 0);
+            Row { fault: "f", made, arrived, twice, waited, longest_ms, missing: made - arrived }
+        };
+        let report = |faults: Vec<Row>, ends: Ends| Report {
+            to: "t".to_owned(),
+            ends: ends.of(&faults),
+            faults,
+            error: None,
+        };
+        for (rejected, lost, waiting, unaccounted, says) in [
+            (0, 1, 0, 2, Some("2 spans lost without a report")),
+            (1, 2, 0, 0, Some("3 spans lost or rejected")),
+            (0, 0, 3, 0, Some("3 spans did not arrive within 30 s of the drill's end")),
+            // Others wait for an answer, but have arrived.
+            (0, 0, 9, 0, Some("3 spans did not arrive within 30 s of the drill's end")),
+        ] {
+            let ends = Ends { rejected, lost, waiting, unaccounted: 0 };
+            let report = report(vec![row(10, 7), row(5, 5)], ends);
+            assert_eq!(report.ends.unaccounted, unaccounted);
+            assert_eq!(report.outcome(Stop::never()).as_ref().err().and_then(Failure::text), says);
+            assert!(report.render().contains("Missing: 3 spans."), "{}", report.render());
         }
-        assert!(report(vec![row(10, 7, (0, 0, 3), 0)]).outcome(Stop::never()).is_ok());
-        let nothing = report(vec![row(10, 0, (0, 0, 10), 0)]).outcome(Stop::never());
+        let nothing = report(vec![row(10, 0)], Ends { waiting: 10, ..Ends::default() });
+        let nothing = nothing.outcome(Stop::never());
         assert!(nothing.unwrap_err().text().unwrap_or_default().contains("accepted nothing"));
     }
 }

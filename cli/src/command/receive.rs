@@ -288,12 +288,13 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let ended = receiver.end();
     notices.tell(&receiver);
     receiver.drain(FORWARD_TIMEOUT);
+    let in_spool = receiver.forward().map(Spooled::spool_counts).unwrap_or_default();
     let forwarded = receiver.forwarded().map(|(counts, waiting)| Forwarded {
         accepted: counts.sent,
-        rejected: counts.rejected,
-        lost: counts.lost.total(),
+        rejected: in_spool.rejected,
+        lost: in_spool.lost(),
         waiting,
-        dead_letters: receiver.forward().map_or(0, |spool| spool.spool_counts().dead_letters),
+        dead_letters: in_spool.dead_letters,
         is_down: counts.waiting.is_some(),
         message: counts.waiting.map_or(counts.message, |error| error.to_string()),
         ledger: receiver.forward().map(|spool| Sums::from(spool.ledger())),

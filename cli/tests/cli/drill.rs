@@ -23,12 +23,13 @@ fn every_span_of_a_drill_arrives() {
         let number = |row: &Value, name: &str| row[name].as_u64().expect("a number");
         let rows = drilled["faults"].as_array().expect("rows");
         assert_eq!(rows.len(), 7);
+        for nothing in ["rejected", "lost", "waiting", "unaccounted"] {
+            assert_eq!(drilled[nothing], 0, "{nothing} {drilled}");
+        }
         let mut all = 0;
         for row in rows {
             assert!(number(row, "made") > 0 && row["made"] == row["arrived"], "{row}");
-            for nothing in ["rejected", "lost", "waiting", "unaccounted"] {
-                assert_eq!(row[nothing], 0, "{nothing} {row}");
-            }
+            assert_eq!(row["missing"], 0, "{row}");
             all += number(row, "arrived");
         }
         let of = |fault: &str| rows.iter().find(|row| row["fault"] == fault).expect(fault);

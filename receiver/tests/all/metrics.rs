@@ -105,6 +105,15 @@ fn the_figures_are_those_of_the_end() {
     for (name, value) in expected.into_iter().chain(refused) {
         assert_eq!(found.get(&format!("astracer_{name}")), Some(&value), "{name}\n{text}");
     }
+    let of = |name: &str| found[&format!("astracer_forward_{name}")];
+    let lost: u64 =
+        found.iter().filter(|(name, _)| name.contains("forward_lost_spans")).map(|(_, spans)| spans).sum();
+    let ends = of("sent_spans_total")
+        + lost
+        + of("queued_again_spans_total")
+        + of("dead_spans")
+        + of("waiting_spans");
+    assert_eq!((of("acknowledged_spans_total"), ends), (40, 40), "{text}");
     assert!(found["astracer_forward_oldest_seconds"] < 60, "{text}");
     assert_eq!((received.refused(Refusal::Bad), received.refused(Refusal::WrongPath)), (1, 1));
     receiver.stop().expect("the spool can be synced");
