@@ -94,7 +94,7 @@ struct Row {
     missing: u64,
 }
 
-/// What the exporter says of the spans, whenever they were made.
+/// Ends of the spans as the exporter reports them, whenever they were made.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Ends {
     /// Spans that the server rejected: they are dead letters.

@@ -24,7 +24,7 @@ use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
-use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
+use astracer_tuner::tail::{Outcomes, attributes};
 use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, TRIED_TRACES_MAX, check, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
@@ -227,7 +227,7 @@ fn traces(text: &str) -> Result<f64, String> {
 struct Report<'a> {
     input: &'a Input,
     key: String,
-    /// What the parameters file decides by: `strata`, or `sampler`, the result at this level.
+    /// Says by what the file decides: `strata`, or `sampler`, the result at this level.
     written: &'static str,
     #[serde(flatten)]
     tuning: &'a Tuning,
@@ -338,7 +338,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         late.other_provisional = provisional::other(outcomes, &workload, &tuning, &options, stop);
     }
     if args.cap.is_none() && !args.no_cap && tuning.feasible {
-        let late = tail.as_ref().and_then(|late| late.summary.as_ref()).map_or(0.0, late_bytes(&workload));
+        let late =
+            tail.as_ref().and_then(|late| late.summary.as_ref()).map_or(0.0, rounds::late_bytes(&workload));
         tuning.bound(&workload, late, stop.without_deadline());
     }
     let mut general = absent;
@@ -483,16 +484,6 @@ fn next(file: Option<&Path>) -> Vec<Next> {
             shell::again(&["--report", "--validate"], "--validate OTHER_RECORDING"),
         ),
     ]
-}
-
-/// The OTLP bytes per second that late policies keep.
-fn late_bytes(workload: &Workload) -> impl Fn(&TailSummary) -> f64 {
-    let arrivals = workload.arrivals();
-    let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
-    move |summary| {
-        let kept = summary.policies.iter().map(|policy| policy.kept_otlp_bytes.mean).sum::<f64>();
-        kept / seconds
-    }
 }
 
 /// The time for trying other keys: at most half of the time left, because their results are only
