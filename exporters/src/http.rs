@@ -226,11 +226,15 @@ impl Client {
         Err(Refusal { said: &said, retry_after, is_compressed }.of_http(status, error))
     }
 
-    /// Masks the values of our own headers, which a server may repeat: they may be secrets.
+    /// Masks the values of our own headers and query, which a server may repeat: they may be
+    /// secrets.
     fn without_own(&self, said: String) -> String {
         let values = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
         // The words of a value such as `Bearer s3cret`; shorter ones are in any text.
-        let words = values.flat_map(str::split_whitespace).filter(|word| word.len() >= SECRET_MIN);
+        let words = values.flat_map(str::split_whitespace);
+        let query = self.uri.query().into_iter().flat_map(|query| query.split('&'));
+        let query = query.map(|part| part.split_once('=').map_or(part, |(_, value)| value));
+        let words = words.chain(query).filter(|word| word.len() >= SECRET_MIN);
         words.fold(said, |said, word| said.replace(word, "***"))
     }
 

@@ -22,9 +22,11 @@ use crate::hosts;
 use crate::shared::Shared;
 
 /// The greatest number of connections; further ones wait.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 256;
 /// The time limit of a connection, which is for one request.
 const TIME_MAX: Duration = Duration::from_secs(5);
+/// The time limit of a request's head, so that idle connections delay others by a second at most.
+const HEAD_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Answers requests until the receiver is asked to stop.
@@ -58,7 +60,7 @@ async fn connection(stream: TcpStream, is_loopback: bool, shared: Arc<Shared>) {
         async move { Ok::<_, Infallible>(response) }
     });
     let mut builder = http1::Builder::new();
-    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(TIME_MAX);
+    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEAD_MAX);
     // A client that disconnects is not an error.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }

@@ -181,7 +181,7 @@ pub(crate) fn run(args: &Drill, stop: Stop<'_>) -> Result<(), Failure> {
         ends: ends.of(&faults),
         faults,
     };
-    if passage.is_empty() {
+    if passage.is_empty() && !args.json {
         return report.outcome(stop);
     }
     let printed = if args.json { output::print_json(&report) } else { output::report(&report.render()) };

@@ -187,11 +187,6 @@ fn unused_weights_are_reported() {
         assert_eq!(told(&["critical-path", &file]), recorded, "{state}");
         assert!(!told(&["critical-path", &file, "--weights"]), "{state}");
         assert_eq!(told(&["inspect", &file]), recorded, "{state}");
-        let one = |id: &str| request(state).replace("01\",\"span", &format!("{id}\",\"span"));
-        let [good, bad] = [("good.jsonl", ["02", "03"]), ("bad.jsonl", ["04", "05"])]
-            .map(|(name, ids)| folder.file(name, &ids.map(one).join("\n")));
-        let compared = crate::unwrapped(&success(&run(&["compare", "--good", &good, "--bad", &bad])));
-        assert_eq!(compared.contains("weighted by their sampling thresholds"), recorded, "{compared}");
         assert_eq!(json(&["critical-path", &file, "--json"])["weights_recorded"], recorded, "{state}");
     }
 }

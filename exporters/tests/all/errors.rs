@@ -95,6 +95,20 @@ fn statuses_have_their_remedies() {
     assert_eq!(error.detail(), "HTTP 401: no token");
 }
 
+/// A server may repeat what it was sent: values of headers and of the query are secrets.
+#[test]
+fn secrets_that_a_server_repeats_are_masked() {
+    let said = "denied: Bearer t0p-s3cret at /base/v1/traces?token=qs3cret-value&alone-s3cret";
+    let server = Server::new([Answer::status(400).with_body(said)]);
+    let url = format!("{}/base?token=qs3cret-value&alone-s3cret", server.url("http"));
+    let otlp = otlp(HTTP, url).with_header("authorization", "Bearer t0p-s3cret");
+    let text = error(&otlp.build().unwrap()).to_string();
+    assert!(
+        text.contains("denied: ") && text.contains("?token=***&***") && !text.contains("s3cret"),
+        "{text}"
+    );
+}
+
 /// The bytes of the Collector.
 #[test]
 fn the_message_of_a_protobuf_status_is_shown() {

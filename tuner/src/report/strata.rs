@@ -38,6 +38,7 @@ pub(super) fn beside_the_start(strata: &StrataTuning, tuning: &Tuning) -> Markup
         (table("Decided at the end and at the start", &html! {
             tr { th { "decided" } th { "traces" } th { "bytes" } th { "dist/entropy by weights" } th { "as counted" } th { "error of counts" } }
             (row("at the end, by outcome", &strata.replayed))
+            @if let Some(capped) = &strata.replayed_capped { (row("the same under the cap", capped)) }
             @if let Some(replayed) = &tuning.replayed { (row(&format!("at the start ({})", tuning.sampler_name()), replayed)) }
             (row("equal share", &strata.share))
         }))

@@ -150,6 +150,12 @@ fn sentences(found: &Found) -> Vec<String> {
          weights: as counted, what is slow or rare has too many traces.\n",
         tuning.replayed.replays
     )];
+    if by_weights(&tuning.replayed).mean > by_weights(&tuning.head).mean {
+        all.push(
+            "The head sampler alone has less here: --no-late writes a sampler that decides at the start.\n"
+                .to_owned(),
+        );
+    }
     let how = match tuning.late.strata.record() {
         Record::All => String::new(),
         Record::Times(times) => format!(" ({times} x the head sampler's)"),
