@@ -89,10 +89,10 @@ fn assert_one_trace([own, theirs]: &[Vec<Value>; 2], state: &str, case: &str) {
 fn kept_traces_are_as_with_the_stock_layer() {
     for pair in PAIRS {
         let stock = call(pair, [Kind::Stock; 2], ["always", "never"]);
-        assert_one_trace(&stock, "", &format!("{pair:?} stock"));
+        assert_one_trace(&stock, "ot=th:0", &format!("{pair:?} stock"));
         for kind in [Kind::Ours, Kind::OursExclusive] {
             let ours = call(pair, [kind; 2], ["always", "never"]);
-            assert_one_trace(&ours, "", &format!("{pair:?} {kind:?}"));
+            assert_one_trace(&ours, "ot=th:0", &format!("{pair:?} {kind:?}"));
             for (side, (ours, stock)) in ours.iter().zip(&stock).enumerate() {
                 let (ours, stock) = (lines(ours), lines(stock));
                 assert_eq!(
