@@ -246,8 +246,8 @@ impl<T: Time> Availability<T> {
 
     /// Announces that the process ends within this time. If every connection so far was refused, no
     /// server is there: the attempt after this call, or the second one of all, is the last.
-    /// Otherwise a pause that lasts until the end, whoever asked for it, ends half a second earlier
-    /// (halfway, in a shorter time): what is not sent then is lost.
+    /// Otherwise a pause that lasts until the end, also one that the server asked for, ends half a
+    /// second earlier (halfway, in a shorter time): what is not sent then is lost.
     pub(crate) fn end_soon(&self, within: Duration) {
         let mut state = self.lock();
         state.is_ending = true;

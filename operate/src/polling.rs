@@ -179,7 +179,7 @@ struct Client {
 }
 
 /// Resolves the location of a redirect (RFC 3986, section 5.2, without dot segments). It must have
-/// the same origin: the headers may be secrets, and whoever serves another origin was not chosen.
+/// the same origin: the headers may be secrets, and another origin was not chosen.
 fn redirected(from: &Uri, location: &str) -> Result<Uri, String> {
     let unusable = || "the server redirects to a location that is not a URL".to_owned();
     let (Some(scheme), Some(authority)) = (from.scheme_str(), from.authority()) else {

@@ -1,5 +1,5 @@
 //! The receiver's figures while it runs, on an address of their own: `/metrics` for Prometheus, and
-//! `/health` for whoever decides where senders go.
+//! `/health` for load balancers.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;

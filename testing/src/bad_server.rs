@@ -52,7 +52,7 @@ impl Behaviour {
     }
 }
 
-/// The answer of whoever takes the requests: a status of HTTP, and the body of a success.
+/// The answer of the callback that takes the requests: a status of HTTP, and the body of a success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// 200, or the status of a refusal.

@@ -71,7 +71,7 @@ fn ratio(workload: &Workload, config: &Config, draws: &[Draw]) -> Result<(f64, f
     let found = replay(workload, config, draws)?;
     let share = Probability::new(found.tfcr.mean.clamp(0.0, 1.0)).ok_or("a share")?;
     let share = replay(workload, &Config::from(Ratio::new(share)?), draws)?.dist_over_entropy.mean;
-    let weighted = found.dist_over_entropy_weighted.unwrap_or(found.dist_over_entropy).mean;
+    let weighted = found.by_weights().mean;
     Ok((weighted / share, found.dist_over_entropy.mean / share, found.tfcr.mean))
 }
 

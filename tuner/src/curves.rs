@@ -165,7 +165,7 @@ impl Curves {
     #[must_use]
     pub fn of_strata(mut self, strata: &StrataTuning) -> Self {
         let replayed = &strata.replayed;
-        let by_weights = replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy);
+        let by_weights = replayed.by_weights();
         let point = CurvePoint {
             sampler: "strata".to_owned(),
             size: replayed.tfcr.mean,

@@ -61,6 +61,13 @@ pub struct Replayed {
     pub counts: Option<CountErrors>,
 }
 
+impl Replayed {
+    /// dist/entropy by weights, or as counted if decisions have no weights.
+    pub fn by_weights(&self) -> Distribution {
+        self.dist_over_entropy_weighted.unwrap_or(self.dist_over_entropy)
+    }
+}
+
 /// Relative errors of estimated counts: the root mean square over the replays, averaged over
 /// functions or roots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

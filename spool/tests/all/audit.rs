@@ -169,7 +169,7 @@ fn run(seed: u64) {
             // A folder with nothing but a cursor whose content is gone looks like a new one.
             let is_new = report.live.is_empty() && report.dead.is_empty() && name == "cursor";
             assert!(is_new || is_exact || names_a_file(&report), "{name}: {known:?} {report:?}");
-            // Whoever reads all of it knows what the damage cost.
+            // A reader of the whole log knows what the damage cost.
             let (mut spool, _) = Spool::open(disk.clone(), settings.clone()).unwrap();
             while let Some(record) = spool.take(0).unwrap() {
                 spool.settle(&record, Settlement::Delivered);

@@ -1,6 +1,7 @@
 //! The figures of what the parameters file decides by, beside those of an equal share.
 
 use super::Report;
+use crate::held_out::Replayed;
 use crate::tune::Later;
 
 /// Each pair is of the chosen sampler and of an equal share of the same size.
@@ -37,7 +38,7 @@ impl<'a> Figures<'a> {
         };
         let Some(strata) = report.strata else { return of_head };
         let both = [&strata.replayed, &strata.share];
-        let by_weights = both.map(|of| of.dist_over_entropy_weighted.unwrap_or(of.dist_over_entropy));
+        let by_weights = both.map(Replayed::by_weights);
         Figures {
             kept: strata.replayed.tfcr.mean,
             functions: both.map(|of| of.functions.mean),

@@ -108,7 +108,7 @@ fn picture(report: &Report<'_>, figures: &Figures<'_>) -> Markup {
             @if let Some(of_mean) = figures.interval { " (" (interval(of_mean)) ")" }
             " against " (three(equal))
             @if let Some(replayed) = tuning.replayed.as_ref().filter(|_| report.strata.is_some()) {
-                "; decided at the start " (three(replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy).mean))
+                "; decided at the start " (three(replayed.by_weights().mean))
             }
             @if let Some((name, replayed)) = best { "; the best other sampler, " (short(name)) ", reaches " (three(replayed.dist_over_entropy.mean)) }
             ". "

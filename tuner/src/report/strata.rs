@@ -16,7 +16,7 @@ pub(super) fn beside_the_start(strata: &StrataTuning, tuning: &Tuning) -> Markup
         Record::Times(times) => format!("{times} times as many traces as the sampler would keep"),
     };
     let row = |name: &str, of: &Replayed| {
-        let by_weights = of.dist_over_entropy_weighted.unwrap_or(of.dist_over_entropy);
+        let by_weights = of.by_weights();
         html! {
             tr {
                 td.name { (name) } td { (whole(of.traces.mean)) } td { (percent(of.tfcr.mean)) }

@@ -7,7 +7,8 @@ use crate::curves::curves;
 use crate::draw::Draw;
 use crate::stop::Stop;
 use crate::testing::synthetic;
-use crate::tune::{Options, StrataOptions, tune, tune_strata};
+use crate::tune::{Options, StrataOptions, Tuning, tune, tune_strata};
+use crate::workload::Workload;
 use astracer_baselines as baselines;
 use astracer_report::numbers::{percent, three};
 use astracer_samplers::RandomSource;
@@ -21,6 +22,23 @@ fn options() -> Options {
         windows,
         per_key: crate::tune::PerKeyUse::Never,
         ..Options::default()
+    }
+}
+
+/// The contents of a page without anything that is optional.
+fn plain<'a>(workload: &'a Workload, tuning: &'a Tuning) -> Report<'a> {
+    Report {
+        title: "x",
+        workload,
+        tuning,
+        key: "name",
+        keys: None,
+        validated: &[],
+        curves: None,
+        late: None,
+        strata: None,
+        file: None,
+        next: &[],
     }
 }
 
@@ -167,19 +185,7 @@ fn a_page_of_strata_is_about_their_sample() {
         cap: None,
     };
     let strata = tune_strata(&workload, &options, Stop::never(), &|_| ()).expect("traces").expect("a size");
-    let report = |strata| Report {
-        title: "x",
-        workload: &workload,
-        tuning: &tuning,
-        key: "name",
-        keys: None,
-        validated: &[],
-        curves: None,
-        late: None,
-        strata,
-        file: None,
-        next: &[],
-    };
+    let report = |strata| Report { strata, ..plain(&workload, &tuning) };
     let [with, without] = [Some(&strata), None].map(|strata| report(strata).html());
     let heading = format!("{} of the bytes, chosen by outcome, keep", percent(strata.replayed.tfcr.mean));
     let by_weights = strata.replayed.dist_over_entropy_weighted.expect("weights");
@@ -202,18 +208,6 @@ fn an_infeasible_tuning_says_so() {
     let workload = synthetic(600, 3);
     let limits = crate::Limits { size_min: 0.0, size_max: 1e-6, ..crate::Limits::default() };
     let tuning = tune(&workload, &Options { limits, ..options() }, Stop::never(), &|_| ());
-    let report = Report {
-        title: "x",
-        workload: &workload,
-        tuning: &tuning,
-        key: "name",
-        keys: None,
-        validated: &[],
-        curves: None,
-        late: None,
-        strata: None,
-        file: None,
-        next: &[],
-    };
+    let report = plain(&workload, &tuning);
     assert!(report.html().contains("No parameters meet the limits"));
 }

@@ -72,7 +72,7 @@ struct OnHalf {
 impl OnHalf {
     fn new(there: &HeldOut) -> Option<Self> {
         let (found, share) = (there.replayed, there.replayed_share?.dist_over_entropy);
-        let by_weights = found.dist_over_entropy_weighted.unwrap_or(found.dist_over_entropy);
+        let by_weights = found.by_weights();
         let error = |of: &Distribution| (of.mean_interval[1] / of.mean - 1.0) / ERRORS;
         let ratio = by_weights.mean / share.mean;
         ratio.is_finite().then(|| Self {

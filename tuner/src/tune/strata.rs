@@ -271,7 +271,7 @@ fn replayed_until_known(
             return None;
         }
         let replayed = replays.replayed()?;
-        let by_weights = replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy);
+        let by_weights = replayed.by_weights();
         let uncertainty = by_weights.mean_interval[1] / by_weights.mean - 1.0;
         if uncertainty.is_nan() || uncertainty <= KNOWN || 2 * next > most {
             return Some(replayed);
@@ -284,8 +284,7 @@ fn replayed_until_known(
 fn slower(workload: &Workload, late: &Candidate, draws: &[Draw], stop: Stop<'_>) -> Option<f64> {
     let kept = |workload: &Workload| {
         let mut bytes = 0.0;
-        let keep = |arrival: usize| bytes += workload.arrivals()[arrival].bytes as f64;
-        let mut keep = keep;
+        let mut keep = |arrival: usize| bytes += workload.arrivals()[arrival].bytes as f64;
         let done = draws.iter().all(|draw| late.replay(workload, draw, stop, |arrival, _| keep(arrival)));
         done.then_some(bytes)
     };
@@ -325,7 +324,7 @@ impl StrataTuning {
     /// for its keys; `None` if a service cannot know the key.
     pub fn file(&self, workload: &str, grouping: &Grouping) -> Option<Parameters> {
         let Grouping::Key(key) = grouping else { return None };
-        let by_weights = self.replayed.dist_over_entropy_weighted.unwrap_or(self.replayed.dist_over_entropy);
+        let by_weights = self.replayed.by_weights();
         let comment = format!(
             "Made by `astracer tune` from {workload}. Replayed {} times: dist/entropy by weights {:.3} (an equal \
              share: {:.3}), {:.2} % of the bytes, {:.0} % of the spans recorded.",

@@ -6,7 +6,6 @@ use astracer_report::numbers::three;
 use astracer_samplers::Cap;
 use astracer_samplers::strata::Record;
 use astracer_tuner::held_out::{HeldOut, Replayed};
-use astracer_tuner::statistics::Distribution;
 use astracer_tuner::tune::{Later, SLOWER, StrataTuning};
 use serde::Serialize;
 
@@ -122,12 +121,8 @@ pub(super) fn render(shown: Shown<'_>) -> String {
     output::prose(&text)
 }
 
-pub(super) fn by_weights(replayed: &Replayed) -> Distribution {
-    replayed.dist_over_entropy_weighted.unwrap_or(replayed.dist_over_entropy)
-}
-
 fn cells(name: &str, replayed: &Replayed) -> Vec<String> {
-    let found = by_weights(replayed);
+    let found = replayed.by_weights();
     let [low, high] = found.mean_interval.map(three);
     vec![
         name.to_owned(),
@@ -150,7 +145,7 @@ fn sentences(found: &Found) -> Vec<String> {
          weights: as counted, what is slow or rare has too many traces.\n",
         tuning.replayed.replays
     )];
-    if by_weights(&tuning.replayed).mean > by_weights(&tuning.head).mean {
+    if tuning.replayed.by_weights().mean > tuning.head.by_weights().mean {
         all.push(
             "The head sampler alone has less here: --no-late writes a sampler that decides at the start.\n"
                 .to_owned(),
@@ -200,7 +195,7 @@ fn sentences(found: &Found) -> Vec<String> {
             there.replayed_share.map_or_else(|| "-".to_owned(), |share| three(share.dist_over_entropy.mean));
         all.push(format!(
             "On {name}: dist/entropy by weights {} (equal share {share}), {} of bytes.\n",
-            three(by_weights(&there.replayed).mean),
+            three(there.replayed.by_weights().mean),
             output::percent(there.replayed.tfcr.mean)
         ));
     }

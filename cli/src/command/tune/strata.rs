@@ -14,7 +14,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use super::Tune;
-use super::by_outcome::{Found, Shown, by_weights, render};
+use super::by_outcome::{Found, Shown, render};
 use super::progress::show;
 use super::table::Read;
 use crate::failure::Failure;
@@ -227,7 +227,7 @@ fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar
         .filter(|late| late.ratio <= WORTH * found)?;
     // Without strata there is the sampler, whatever the reason.
     let strata = find(args, workload, stop, bar).ok()?;
-    let here = by_weights(&strata.tuning.replayed).mean;
-    let head = tuning.replayed.as_ref().map(|replayed| by_weights(replayed).mean);
+    let here = strata.tuning.replayed.by_weights().mean;
+    let head = tuning.replayed.as_ref().map(|replayed| replayed.by_weights().mean);
     head.is_none_or(|head| here <= WORTH * head).then_some(strata)
 }
