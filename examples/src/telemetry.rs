@@ -37,6 +37,9 @@ use crate::load::TENANT;
 /// first call of each root, few of the next ones, and then one in a thousand.
 const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
 
+/// The policy of `--all`.
+const ALL: &str = "all";
+
 /// The latest decisions that the live page can explain.
 const EXPLAINED: usize = 10_000;
 
@@ -72,6 +75,16 @@ pub struct Options {
     /// caller; 0 discards it at once.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub hold: Duration,
+
+    /// Where the random numbers of strata begin: `astracer evaluate --seed` with the same number
+    /// keeps the same traces.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Also export the traces that are dropped, without a weight, to compare a sample with
+    /// everything.
+    #[arg(long)]
+    pub all: bool,
 
     /// Read the sampler from this parameters file, written by `astracer tune`, instead of
     /// --sampler.
@@ -291,23 +304,17 @@ impl Options {
             Some(flows) => builder.with_observer(Arc::new(flows)),
             None => builder,
         };
+        let builder = match self.seed {
+            Some(seed) => builder.with_seed(seed),
+            None => builder,
+        };
         let builder = builder
+            .with_own_policy(ALL, |_| true)
             .with_sampler(self.sampler.clone())
             .with_cap(self.cap.unwrap_or_default())
             // The live page answers "why was it dropped?" from these.
             .with_explanations(if self.live.is_some() { EXPLAINED } else { 0 })
-            .with_tail({
-                let tail = match self.boost {
-                    Some(boost) => self.tail.clone().with_boost(boost),
-                    None => self.tail.clone(),
-                };
-                if tail == Tail::default() {
-                    tail
-                } else {
-                    let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
-                    tail.with_provisional(self.provisional).with_hold(hold)
-                }
-            })
+            .with_tail(self.tail()?)
             // With `Disabled`, spans below a dropped root are not created at all. Use
             // `DroppedSpans::Visible`, the default, if log lines should name the spans that they
             // are in.
@@ -355,6 +362,23 @@ impl Options {
         let live = self.live.map(|address| handle.serve(address, None)).transpose()?;
         let shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
         Ok(Running::Astracer(Box::new(Ours { handle, shutdown_timeout, live })))
+    }
+
+    fn tail(&self) -> Result<Tail, Box<dyn Error>> {
+        let mut tail = match self.boost {
+            Some(boost) => self.tail.clone().with_boost(boost),
+            None => self.tail.clone(),
+        };
+        let mut provisional = self.provisional;
+        if self.all {
+            tail = format!("{tail},own:{ALL}()").trim_start_matches(',').parse()?;
+            provisional = ProvisionalMode::Always;
+        }
+        if tail == Tail::default() {
+            return Ok(tail);
+        }
+        let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
+        Ok(tail.with_provisional(provisional).with_hold(hold))
     }
 
     /// Starts the stock layer and a batch processor with the same ratio, for comparison.

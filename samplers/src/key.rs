@@ -15,11 +15,17 @@ use crate::template::Template;
 /// A key reads `name;attribute=value;attribute=value`, in the order in which the rule names the
 /// attributes. An attribute that the root lacks is looked up in its resource, and left out if that
 /// lacks it too. If a root has an attribute twice, the last value counts. The template applies to
-/// the name and to each value. Keys are compared, never parsed: nothing in them is escaped.
+/// the name and to each value, except to numbers of up to three digits, such as status codes. Keys
+/// are compared, never parsed: nothing in them is escaped.
+///
+/// Attributes *at the end* are those that a root gets while it runs, such as the route or the
+/// status code. No decision at the start can use them, so [`KeyRule::key`] leaves them out. Late
+/// [strata](crate::strata) tell traces apart by [`KeyRule::key_at_end`], which appends them.
 ///
 /// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `name`,
-/// `name+http.route+service.name`, and `name:raw+http.route` for a template other than the default.
-/// In an attribute's name `\+` is a plus and `\\` a backslash.
+/// `name+http.route+service.name`, `name+end:http.response.status_code` with an attribute at the
+/// end, and `name:raw+http.route` for a template other than the default. In an attribute's name
+/// `\+` is a plus, `\:` a colon and `\\` a backslash.
 ///
 /// ```
 /// use astracer_samplers::KeyRule;
@@ -34,7 +40,14 @@ use crate::template::Template;
 pub struct KeyRule {
     template: Template,
     attributes: Vec<Cow<'static, str>>,
+    at_end: Vec<Cow<'static, str>>,
 }
+
+/// A number of at most three digits, such as a status code, is kept as it is.
+const CODE_DIGITS: usize = 3;
+
+/// The mark of attributes at the end, in a rule's text.
+const AT_END: &str = "end:";
 
 /// The attributes of a root and of its resource.
 pub trait Attributes {
@@ -57,7 +70,7 @@ impl Attributes for [(&str, &str)] {
 impl KeyRule {
     /// Keys by name only, folded by this template.
     pub fn new(template: Template) -> Self {
-        KeyRule { template, attributes: Vec::new() }
+        KeyRule { template, ..KeyRule::default() }
     }
 
     /// Adds an attribute. Choose one that roots have when they start and that takes few values,
@@ -65,6 +78,14 @@ impl KeyRule {
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.attributes.push(name.into());
+        self
+    }
+
+    /// Adds an attribute that roots have when they end, for the strata of late decisions. Choose
+    /// one that takes few values, such as `http.response.status_code`.
+    #[must_use]
+    pub fn with_attribute_at_end(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.at_end.push(name.into());
         self
     }
 
@@ -79,18 +100,29 @@ impl KeyRule {
         &self.template
     }
 
-    /// The attributes' names, in the rule's order.
+    /// The names of the attributes at the start, in the rule's order.
     pub fn attributes(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.attributes.iter().map(|name| &**name)
     }
 
-    /// Returns true if keys depend only on the name.
+    /// The names of the attributes at the end, in the rule's order.
+    pub fn attributes_at_end(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.at_end.iter().map(|name| &**name)
+    }
+
+    /// The same rule without the attributes at the end.
+    #[must_use]
+    pub fn at_start(self) -> Self {
+        KeyRule { at_end: Vec::new(), ..self }
+    }
+
+    /// Returns true if keys at the start depend only on the name.
     pub fn is_name_only(&self) -> bool {
         self.attributes.is_empty()
     }
 
-    /// Returns the key of a root. It is `name` itself if the rule changes nothing; otherwise the
-    /// key is written to `memory`, replacing its content.
+    /// Returns the key of a root when it starts. It is `name` itself if the rule changes nothing;
+    /// otherwise the key is written to `memory`, replacing its content.
     pub fn key<'a>(
         &self,
         name: &'a str,
@@ -98,21 +130,45 @@ impl KeyRule {
         memory: &'a mut String,
     ) -> &'a str {
         memory.clear();
-        let mut changed = self.template.append_folded(name, memory);
-        for attribute in &self.attributes {
+        let changed = self.template.append_folded(name, memory);
+        self.append((name, changed), &self.attributes, attributes, memory)
+    }
+
+    /// Returns the key of a root that has ended: its key at the start with the attributes at the
+    /// end. It is `key` itself if the root has none of them.
+    pub fn key_at_end<'a>(
+        &self,
+        key: &'a str,
+        attributes: &(impl Attributes + ?Sized),
+        memory: &'a mut String,
+    ) -> &'a str {
+        memory.clear();
+        self.append((key, false), &self.at_end, attributes, memory)
+    }
+
+    /// Appends attributes to `base`, which is in memory already if it `changed`.
+    fn append<'a>(
+        &self,
+        (base, mut changed): (&'a str, bool),
+        names: &[Cow<'static, str>],
+        attributes: &(impl Attributes + ?Sized),
+        memory: &'a mut String,
+    ) -> &'a str {
+        for attribute in names {
             let Some(value) = attributes.attribute(attribute) else { continue };
             if !changed {
-                memory.push_str(name);
+                memory.push_str(base);
                 changed = true;
             }
             memory.push(';');
             memory.push_str(attribute);
             memory.push('=');
-            if !self.template.append_folded(&value, memory) {
+            let is_code = value.len() <= CODE_DIGITS && value.bytes().all(|byte| byte.is_ascii_digit());
+            if is_code || !self.template.append_folded(&value, memory) {
                 memory.push_str(&value);
             }
         }
-        if changed { memory } else { name }
+        if changed { memory } else { base }
     }
 }
 
@@ -122,10 +178,14 @@ impl fmt::Display for KeyRule {
         if self.template != Template::default() {
             write!(f, ":{}", self.template)?;
         }
-        for attribute in &self.attributes {
-            write!(f, "+{}", attribute.replace('\\', r"\\").replace('+', r"\+"))?;
+        let escaped = |name: &str| name.replace('\\', r"\\").replace('+', r"\+");
+        for attribute in self.attributes.iter().map(|name| escaped(name)) {
+            match attribute.strip_prefix(AT_END) {
+                Some(rest) => write!(f, r"+end\:{rest}")?,
+                None => write!(f, "+{attribute}")?,
+            }
         }
-        Ok(())
+        self.at_end.iter().try_for_each(|attribute| write!(f, "+{AT_END}{}", escaped(attribute)))
     }
 }
 
@@ -154,34 +214,40 @@ impl FromStr for KeyRule {
     fn from_str(text: &str) -> Result<Self, KeyRuleError> {
         let wrong = || KeyRuleError(text.to_owned());
         let mut parts = unescaped(text).ok_or_else(wrong)?.into_iter();
-        let base = parts.next().unwrap_or_default();
+        let (base, _) = parts.next().unwrap_or_default();
         let template = match base.split_once(':') {
             None => Template::default(),
             Some((_, template)) => template.parse().map_err(|_| wrong())?,
         };
-        let attributes: Vec<Cow<'static, str>> = parts.map(Cow::Owned).collect();
-        if base.split(':').next() != Some("name") || attributes.iter().any(|name| name.is_empty()) {
-            return Err(wrong());
+        let mut rule = KeyRule::new(template);
+        for (name, is_at_end) in parts {
+            if name.is_empty() {
+                return Err(wrong());
+            }
+            rule = if is_at_end { rule.with_attribute_at_end(name) } else { rule.with_attribute(name) };
         }
-        Ok(KeyRule { template, attributes })
+        if base.split(':').next() == Some("name") { Ok(rule) } else { Err(wrong()) }
     }
 }
 
-/// Splits at plus signs and removes backslashes; `None` if a backslash precedes anything but a plus
-/// or a backslash.
-fn unescaped(text: &str) -> Option<Vec<String>> {
-    let mut parts = vec![String::new()];
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
+/// Splits at plus signs and removes backslashes and the mark of attributes at the end, which are
+/// returned with `true`. `None` if a backslash precedes anything but a plus, a colon or a
+/// backslash.
+fn unescaped(text: &str) -> Option<Vec<(String, bool)>> {
+    let mut parts = vec![(String::new(), false)];
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
         let c = match c {
             '+' => {
-                parts.push(String::new());
+                let marked = rest.as_str().strip_prefix(AT_END);
+                parts.push((String::new(), marked.is_some()));
+                rest = marked.unwrap_or(rest.as_str()).chars();
                 continue;
             }
-            '\\' => chars.next().filter(|c| matches!(c, '+' | '\\'))?,
+            '\\' => rest.next().filter(|c| matches!(c, '+' | ':' | '\\'))?,
             c => c,
         };
-        parts.last_mut()?.push(c);
+        parts.last_mut()?.0.push(c);
     }
     Some(parts)
 }
@@ -222,22 +288,58 @@ mod tests {
     }
 
     #[test]
+    fn status_codes_are_no_ids() {
+        check("name+code", "r", &[("code", "404")], "r;code=404");
+        check("name+code", "r", &[("code", "4041")], "r;code=*");
+        check("name+code", "r", &[("code", "")], "r;code=");
+    }
+
+    #[test]
+    fn attributes_at_the_end_follow_the_key_at_the_start() {
+        let rule: KeyRule = "name+a+end:b+end:c".parse().unwrap();
+        let root = [("a", "1"), ("b", "x1234"), ("c", "3")];
+        let (mut start, mut end) = (String::new(), String::new());
+        let start = rule.key("r", &root[..], &mut start);
+        assert_eq!(start, "r;a=1");
+        assert_eq!(rule.key_at_end(start, &root[..], &mut end), "r;a=1;b=x*;c=3");
+        assert_eq!(rule.key_at_end(start, &root[..1], &mut end), "r;a=1");
+    }
+
+    #[test]
     fn rules_survive_printing() {
-        for text in
-            ["name", "name+http.route", "name+a+b", "name:raw", "name:digits=4,uuid+a", r"name+a\+b\\c"]
-        {
+        for text in [
+            "name",
+            "name+http.route",
+            "name+a+b",
+            "name:raw",
+            "name:digits=4,uuid+a",
+            r"name+a\+b\\c",
+            "name+end:a",
+            r"name+end\:a+end:b\+c",
+        ] {
             assert_eq!(text.parse::<KeyRule>().map(|rule| rule.to_string()).as_deref(), Ok(text));
         }
-        let odd = KeyRule::default().with_attribute("a+b").with_attribute(r"\");
+        let odd = KeyRule::default().with_attribute("a+b").with_attribute(r"\").with_attribute("end:");
+        let odd = odd.with_attribute_at_end("end:+");
         assert_eq!(odd.to_string().parse(), Ok(odd));
         assert_eq!(r"name+a\+b".parse::<KeyRule>().unwrap().attributes().collect::<Vec<_>>(), ["a+b"]);
     }
 
     #[test]
     fn other_texts_are_refused() {
-        for text in
-            ["", "names", "name+", "name+a+", "name:", "name:words", "tree", "tree+a", r"name+a\", r"name+\a"]
-        {
+        for text in [
+            "",
+            "names",
+            "name+",
+            "name+a+",
+            "name:",
+            "name:words",
+            "tree",
+            "tree+a",
+            r"name+a\",
+            r"name+\a",
+            "name+end:",
+        ] {
             let error = text.parse::<KeyRule>().expect_err(text).to_string();
             assert!(error.contains("name+ATTRIBUTE"), "{error}");
         }

@@ -10,6 +10,7 @@
 //! [key]                      # what calls are counted by; this table and each of its lines are optional
 //! names = "template"         # ids are folded; or "raw", or rules such as "digits=4,uuid" (see Template)
 //! attributes = ["http.route"]  # of the root, else of its resource (see KeyRule)
+//! at_end = ["http.response.status_code"]  # those that strata see at the root's end
 //!
 //! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
 //! lambda = 0.6437
@@ -191,8 +192,13 @@ impl fmt::Display for Parameters {
             writeln!(f, "random = \"{}\"", self.random.name())?;
         }
         writeln!(f, "\n[key]")?;
-        let attributes: Vec<_> = self.key.attributes().map(quoted).collect();
-        writeln!(f, "names = \"{}\"\nattributes = [{}]\n", self.key.template(), attributes.join(", "))?;
+        let list = |names: &mut dyn Iterator<Item = &str>| names.map(quoted).collect::<Vec<_>>().join(", ");
+        let attributes = list(&mut self.key.attributes());
+        writeln!(f, "names = \"{}\"\nattributes = [{attributes}]", self.key.template())?;
+        if self.strata.is_some() && self.key.attributes_at_end().len() > 0 {
+            writeln!(f, "at_end = [{}]", list(&mut self.key.attributes_at_end()))?;
+        }
+        writeln!(f)?;
         self.write_sampler(f)?;
         if !self.cap.is_none() {
             write_cap(f, &self.cap)?;

@@ -105,6 +105,7 @@ pub struct Builder {
     #[cfg(feature = "parameters")]
     polled: Option<Client>,
     random: RandomSource,
+    seed: Option<u64>,
     key: Key,
     parents: ParentDecision,
     sampling_attributes: bool,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use astracer_samplers::Attributes;
 use astracer_samplers::{KeyRule, Template};
+use astracer_spans::late::EndKey;
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use tracing_core::Metadata;
@@ -29,6 +30,7 @@ pub struct Key {
     by_path: bool,
     /// The resource's value for each of the rule's attributes, for roots that lack it.
     of_resource: Arc<[Option<String>]>,
+    at_end: EndKey,
     custom: Option<Arc<CustomKey>>,
 }
 
@@ -53,7 +55,7 @@ impl Default for Key {
 
 impl From<KeyRule> for Key {
     fn from(rule: KeyRule) -> Self {
-        Key { rule, by_path: false, of_resource: Arc::default(), custom: None }
+        Key { rule, by_path: false, of_resource: Arc::default(), at_end: EndKey::default(), custom: None }
     }
 }
 
@@ -111,6 +113,14 @@ impl Key {
         Key { rule: self.rule.with_attribute(name), by_path: false, ..self }
     }
 
+    /// Adds an attribute that roots have when they end, such as `http.response.status_code`. [Late
+    /// strata](crate::Builder::with_strata) tell traces apart by it; what is decided at the start
+    /// does not know it. If a root lacks it, the resource's value is used, as at the start.
+    #[must_use]
+    pub fn with_attribute_at_end(self, name: impl Into<Cow<'static, str>>) -> Self {
+        Key { rule: self.rule.with_attribute_at_end(name), ..self }
+    }
+
     /// A key made by your function, which appends it to the empty string it is given. The function
     /// is called on the service's threads when a local root is decided, with no lock held. A root
     /// that the function traces itself is counted by its name. So is one for which it panics: see
@@ -124,12 +134,22 @@ impl Key {
     pub(crate) fn with_resource(self, resource: &Resource) -> Self {
         let value =
             |name: &str| resource.get(&name.to_owned().into()).map(|value| value.as_str().into_owned());
-        Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
+        let at_end = EndKey::new(self.rule.clone(), value);
+        Key { of_resource: self.rule.attributes().map(value).collect(), at_end, ..self }
+    }
+
+    pub(crate) fn at_end(&self) -> EndKey {
+        self.at_end.clone()
     }
 
     #[cfg(feature = "parameters")]
-    pub(crate) fn is_rule(&self, rule: &KeyRule) -> bool {
-        self.custom.is_none() && self.rule == *rule
+    pub(crate) fn starts_like(&self, rule: &KeyRule) -> bool {
+        self.custom.is_none() && self.rule.clone().at_start() == rule.clone().at_start()
+    }
+
+    #[cfg(feature = "parameters")]
+    pub(crate) fn ends_like(&self, rule: &KeyRule) -> bool {
+        self.rule.attributes_at_end().eq(rule.attributes_at_end())
     }
 
     pub(crate) fn is_custom(&self) -> bool {

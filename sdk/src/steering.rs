@@ -173,7 +173,7 @@ impl Steering {
         let (before, decider) = (self.in_use(), &self.decider);
         let fixed = [
             (
-                decider.key.is_rule(&key),
+                decider.key.starts_like(&key),
                 "the key rule differs from the one at the service's start; restart it to change keys",
             ),
             (
@@ -188,6 +188,11 @@ impl Steering {
             (
                 strata.is_none() || decider.tail.is_some(),
                 "the service was started without `[strata]` or policies; restart it with one of them",
+            ),
+            (
+                strata.is_none() || decider.key.ends_like(&key),
+                "the key's attributes at the end (`at_end`) differ from those at the service's start; restart \
+                 it to change keys",
             ),
             (
                 budget.is_none() || self.budget_control.is_some(),

@@ -11,6 +11,7 @@
 //! trace were not recorded.
 
 mod announcement;
+mod end_key;
 mod kind;
 mod late_spans;
 mod own_policy;
@@ -30,6 +31,7 @@ use astracer_samplers::{Allowance, Meter, Nanos, Randomness, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
 pub use self::announcement::{Announced, Announcement, Announcements};
+pub use self::end_key::EndKey;
 use self::own_policy::PolicyView;
 pub use self::own_policy::{Function, OwnPolicy};
 use self::ring::{Ring, SHARDS, WayOut};
@@ -57,6 +59,7 @@ pub struct LateTraces {
     sampler: Arc<TailSampler>,
     /// Strata that decide about recorded traces, before the policies.
     strata: Arc<CurrentStrata>,
+    end_key: EndKey,
     own: Vec<OwnPolicy>,
     ring: Ring,
     clock: Clock,
@@ -138,7 +141,7 @@ const CALLERS_RATE: f64 = 100.0;
 impl LateTraces {
     pub fn new(
         (tail, sampler): (&Tail, Arc<TailSampler>),
-        strata: Arc<CurrentStrata>,
+        (strata, end_key): (Arc<CurrentStrata>, EndKey),
         own: Vec<OwnPolicy>,
         explains: bool,
         clock: Clock,
@@ -153,6 +156,7 @@ impl LateTraces {
             weighs: sampler.decides_by_outcome(),
             sampler,
             strata,
+            end_key,
             own,
             clock,
             queue,
@@ -312,10 +316,14 @@ impl LateTraces {
         let recorded = trace.recorded.take()?;
         let strata = self.strata.get()?;
         let is_error = trace.severity == Severity::Error;
-        let kind = strata.strata().is_by_kind().then(|| kind::of(trace.buffer.view(&trace.header)));
+        let view = trace.buffer.view(&trace.header);
+        let kind = strata.strata().is_by_kind().then(|| kind::of(view));
+        let mut memory = String::new();
+        let key = self.sampler().key_text(trace.key).unwrap_or_default();
+        let key = self.end_key.of(key, (view, trace.root()), &self.clock, &mut memory);
         let _busy = Busy::mark();
         Some(strata.draw(&RecordedTrace {
-            key: self.sampler().key_text(trace.key).unwrap_or_default(),
+            key,
             stratum: Stratum::new(Nanos::new(trace.duration), is_error).with_kind(kind),
             recorded,
             bytes: trace.buffer.bytes_used() as u64,

@@ -25,6 +25,10 @@ pub struct Draw {
     /// True if the random numbers of a key's traces are spread evenly (an additive recurrence),
     /// false if they are independent.
     pub stratified: bool,
+    /// True if the random numbers are those of the trace ids, as in a service whose randomness is
+    /// independent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub of_ids: bool,
 }
 
 /// Standard deviations of jitter, ms: none, enough to reorder calls within a few ms, and enough to
@@ -40,7 +44,13 @@ const SEEN: u64 = 1 << 62;
 impl Draw {
     /// The recording as it is, with independent random numbers.
     pub fn recorded(seed: u64) -> Self {
-        Self { phase: 0.0, jitter_ms: 0.0, seed, stratified: false }
+        Self { phase: 0.0, jitter_ms: 0.0, seed, stratified: false, of_ids: false }
+    }
+
+    /// The same draw with the random numbers of the trace ids, or not.
+    #[must_use]
+    pub fn of_ids(self, of_ids: bool) -> Self {
+        Self { of_ids, ..self }
     }
 
     /// The same draw with random numbers from this source.
@@ -69,6 +79,7 @@ impl Draw {
             jitter_ms: JITTERS_MS[index % JITTERS_MS.len()],
             seed: seed.wrapping_add(index as u64),
             stratified: random == RandomSource::Stratified,
+            of_ids: false,
         };
         (0..count).map(of).collect()
     }

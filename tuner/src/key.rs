@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use astracer_model::Status;
 use astracer_recording::intern::{Interner, Symbol};
@@ -87,7 +88,9 @@ impl Grouping {
     /// The attributes that a recording must keep for this grouping.
     pub fn attributes(&self) -> Vec<String> {
         match self {
-            Self::Key(rule) | Self::Outcome(rule) => rule.attributes().map(str::to_owned).collect(),
+            Self::Key(rule) | Self::Outcome(rule) => {
+                rule.attributes().chain(rule.attributes_at_end()).map(str::to_owned).collect()
+            }
             Self::Tree => Vec::new(),
         }
     }
@@ -109,24 +112,38 @@ pub(crate) struct Keys<'r> {
     recording: &'r Recording,
     grouping: &'r Grouping,
     interner: Interner,
+    /// The keys at the end, if they differ from those at the start.
+    ends: Option<Interner>,
     /// Keys by name, set of values and outcome, or by tree.
-    known: HashMap<(u32, Option<Symbol>, Option<Stratum>), Symbol>,
-    memory: String,
+    known: HashMap<(u32, Option<Symbol>, Option<Stratum>), KeyOfTrace>,
+    memory: [String; 2],
+}
+
+/// The key of a trace when its root starts, and when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyOfTrace {
+    pub(crate) at_start: Symbol,
+    pub(crate) at_end: Symbol,
 }
 
 impl<'r> Keys<'r> {
     pub(crate) fn new(recording: &'r Recording, grouping: &'r Grouping) -> Self {
+        let ends_alike = match grouping {
+            Grouping::Key(rule) => rule.attributes_at_end().len() == 0,
+            Grouping::Tree | Grouping::Outcome(_) => true,
+        };
         Self {
             recording,
             grouping,
             interner: Interner::default(),
+            ends: (!ends_alike).then(Interner::default),
             known: HashMap::new(),
-            memory: String::new(),
+            memory: Default::default(),
         }
     }
 
     /// The key of a trace whose call tree is `shape`.
-    pub(crate) fn of(&mut self, trace: TraceView<'r>, shapes: &Shapes, shape: ShapeId) -> Symbol {
+    pub(crate) fn of(&mut self, trace: TraceView<'r>, shapes: &Shapes, shape: ShapeId) -> KeyOfTrace {
         let root = trace.root();
         let outcome = match self.grouping {
             Grouping::Outcome(_) => Some(outcome(trace)),
@@ -134,7 +151,8 @@ impl<'r> Keys<'r> {
         };
         let group = match self.grouping {
             Grouping::Key(rule) | Grouping::Outcome(rule) => {
-                let labels = root.label_symbol().filter(|_| !rule.is_name_only());
+                let by_name = rule.is_name_only() && rule.attributes_at_end().len() == 0;
+                let labels = root.label_symbol().filter(|_| !by_name);
                 (root.name_symbol().0, labels, outcome)
             }
             Grouping::Tree => (shape.0, None, None),
@@ -142,28 +160,38 @@ impl<'r> Keys<'r> {
         if let Some(&key) = self.known.get(&group) {
             return key;
         }
+        let both = |symbol| KeyOfTrace { at_start: symbol, at_end: symbol };
+        let [start, end] = &mut self.memory;
         let key = match self.grouping {
-            Grouping::Key(rule) | Grouping::Outcome(rule) => {
+            Grouping::Key(rule) => {
                 let values = RootAttributes::new(self.recording, trace);
-                let key = rule.key(root.name(), &values, &mut self.memory);
-                match outcome {
-                    Some(outcome) => self.interner.intern(&format!("{key} {outcome}")),
-                    None => self.interner.intern(key),
-                }
+                let key = rule.key(root.name(), &values, start);
+                let at_start = self.interner.intern(key);
+                let at_end = |ends: &mut Interner| ends.intern(rule.key_at_end(key, &values, end));
+                KeyOfTrace { at_start, at_end: self.ends.as_mut().map_or(at_start, at_end) }
+            }
+            // A sampler that sees outcomes sees all attributes.
+            Grouping::Outcome(rule) => {
+                let values = RootAttributes::new(self.recording, trace);
+                let key = rule.key_at_end(rule.key(root.name(), &values, start), &values, end);
+                both(self.interner.intern(&format!("{key} {}", outcome.unwrap_or_default())))
             }
             // The number distinguishes trees of one root; the name is for people.
             Grouping::Tree => {
                 let name =
                     shapes.name(shape).map_or("(several tops)", |name| self.recording.names().name(name));
-                self.interner.intern(&format!("{name} #{}", shape.0))
+                both(self.interner.intern(&format!("{name} #{}", shape.0)))
             }
         };
         self.known.insert(group, key);
         key
     }
 
-    pub(crate) fn finish(self) -> Interner {
-        self.interner
+    /// The keys at the start, and those at the end.
+    pub(crate) fn finish(self) -> (Arc<Interner>, Arc<Interner>) {
+        let starts = Arc::new(self.interner);
+        let ends = self.ends.map_or_else(|| starts.clone(), Arc::new);
+        (starts, ends)
     }
 }
 
@@ -249,8 +277,6 @@ impl FromStr for Grouping {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use astracer_model::problem::Place;
     use astracer_model::sink::{Record, Sink};
     use astracer_model::value::Attribute;

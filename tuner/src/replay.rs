@@ -57,7 +57,7 @@ pub(crate) fn replay(
         let arrival = &workload.arrivals()[index as usize];
         let now = Nanos::new(at_ns.saturating_add(ahead_ns));
         let place_of_key = numbers.place(arrival.key);
-        let randomness = numbers.next(arrival.key);
+        let randomness = numbers.of((workload, index as usize), draw);
         let decision = sampler.decide(&Request::new(workload.key(arrival), randomness, now));
         each(Decided {
             arrival: index as usize,
@@ -144,7 +144,16 @@ impl Numbers {
         uniform(self.next(key))
     }
 
-    pub(crate) fn next(&mut self, key: u32) -> Randomness {
+    /// The randomness of an arrival: that of its trace id if the draw says so, else the next number
+    /// of its key.
+    pub(crate) fn of(&mut self, (workload, arrival): (&Workload, usize), draw: &Draw) -> Randomness {
+        match draw.of_ids {
+            true => Randomness::from_low_bits(workload.trace_id(arrival).0 as u64),
+            false => self.next(workload.arrivals()[arrival].key),
+        }
+    }
+
+    fn next(&mut self, key: u32) -> Randomness {
         match self {
             Self::Independent(rng) => Randomness::from_low_bits(rng.next_u64()),
             Self::Stratified(nets) => {

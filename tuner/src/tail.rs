@@ -217,7 +217,7 @@ impl Outcomes {
             if stop.is_asked_at(place) {
                 return None;
             }
-            let randomness = numbers.next(workload.arrivals()[arrival as usize].key);
+            let randomness = numbers.of((workload, arrival as usize), draw);
             replay.until(at_ns);
             replay.begin(at_ns, arrival, randomness);
         }

@@ -30,6 +30,7 @@ const NS_PER_MS: f64 = 1e6;
 pub struct Workload {
     functions: Vec<Function>,
     keys: Arc<Interner>,
+    end_keys: Arc<Interner>,
     call_trees: u32,
     /// The number of traces of each path kind.
     path_kinds: Vec<u32>,
@@ -64,6 +65,8 @@ pub struct Arrival {
     pub at_ns: u64,
     /// Index into [`Workload::keys`].
     pub key: u32,
+    /// The key at the root's end: an index into [`Workload::end_keys`].
+    pub end_key: u32,
     /// The trace's call tree, a number below [`Workload::call_trees`].
     pub call_tree: u32,
     /// The trace's path kind, an index into [`Workload::path_kinds`].
@@ -145,9 +148,11 @@ impl Workload {
                 call_tree_count - 1
             });
             let (first_call, first_latency) = (calls.len(), latencies.len());
+            let key = keys.of(trace, &shapes, shape);
             let mut arrival = Arrival {
                 at_ns: trace.root().start().since(start),
-                key: keys.of(trace, &shapes, shape).0,
+                key: key.at_start.0,
+                end_key: key.at_end.0,
                 call_tree,
                 path_kind,
                 spans: trace.span_count() as u32,
@@ -202,9 +207,11 @@ impl Workload {
         let trace_ids = recording.traces().map(TraceView::id).collect();
         calls.shrink_to_fit();
         latencies.shrink_to_fit();
+        let (keys, end_keys) = keys.finish();
         Some(Self {
             functions,
-            keys: Arc::new(keys.finish()),
+            keys,
+            end_keys,
             call_trees: call_tree_count,
             path_kinds,
             start,
@@ -230,6 +237,12 @@ impl Workload {
     /// The keys that arrivals refer to.
     pub fn keys(&self) -> &Interner {
         &self.keys
+    }
+
+    /// The keys of traces whose root has ended: those of [`keys`](Self::keys), unless the grouping
+    /// names attributes at the end.
+    pub fn end_keys(&self) -> &Interner {
+        &self.end_keys
     }
 
     /// The number of different call trees.
@@ -286,6 +299,11 @@ impl Workload {
     /// The key of one arrival.
     pub fn key(&self, arrival: &Arrival) -> &str {
         self.keys.name(Symbol(arrival.key))
+    }
+
+    /// The key of one arrival at the end of its root.
+    pub fn end_key(&self, arrival: &Arrival) -> &str {
+        self.end_keys.name(Symbol(arrival.end_key))
     }
 }
 

@@ -95,6 +95,11 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "RANDOM", value_parser = random)]
     pub(crate) random: Option<RandomSource>,
 
+    /// Take the random numbers of the trace ids, as a service does whose randomness is independent:
+    /// then the same traces are kept. Strata also need the service's --seed (Builder::with_seed).
+    #[arg(long, conflicts_with = "random")]
+    pub(crate) ids: bool,
+
     /// Shift each arrival by a normally distributed time with this standard deviation, such as 5ms.
     /// Of several, replays use each in turn; `tune` uses 0,5ms,50ms.
     #[arg(long, value_name = "DURATION", default_value = "0", value_delimiter = ',', value_parser = length)]
@@ -110,9 +115,10 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "compared")]
     pub(crate) size: Option<f64>,
 
-    /// Key that samplers count by: name (of the root), name+ATTRIBUTE, outcome:KEY (with the octave
-    /// of the root's duration and whether a span failed, as tail samplers can), or tree (the whole
-    /// call tree) [default: that of the parameters file, else name].
+    /// Key that samplers count by: name (of the root), name+ATTRIBUTE, name+end:ATTRIBUTE (known to
+    /// strata only), outcome:KEY (with the octave of the root's duration and whether a span failed,
+    /// as tail samplers can), or tree (the whole call tree) [default: that of the parameters file,
+    /// else name].
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(crate) key: Option<Grouping>,
 
@@ -380,7 +386,7 @@ fn draw(args: &Evaluate, random: RandomSource, index: u64) -> Draw {
     let jitter = args.jitter.iter().cycle().nth((index % args.jitter.len().max(1) as u64) as usize);
     let jitter_ms = jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
     let seed = args.seed.wrapping_add(index);
-    Draw { jitter_ms, ..Draw::recorded(seed) }.with_random(random)
+    Draw { jitter_ms, ..Draw::recorded(seed) }.with_random(random).of_ids(args.ids)
 }
 
 /// The samplers, key, randomness and policies that options and parameters files ask for.

@@ -3,6 +3,7 @@
 mod by_outcome;
 mod progress;
 mod provisional;
+mod refusals;
 mod rounds;
 mod shared_limits;
 mod strata;
@@ -15,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::{Keep, Recording};
-use astracer_report::numbers::written_percent;
 use astracer_report::page::Next;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, RandomSource, Template};
@@ -42,7 +42,7 @@ use crate::progress::Progress as Bar;
 use crate::root_attributes;
 use crate::shell;
 use crate::source::{Source, check_inputs};
-use crate::tail::{self, TailArgs};
+use crate::tail::TailArgs;
 use crate::values::{cap, key, part, random, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
@@ -76,7 +76,9 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
-    /// Key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
+    /// Key that the sampler counts by: name (of the root), name+ATTRIBUTE, or name+end:ATTRIBUTE
+    /// for an attribute that roots get while they run, by which strata (--late) also tell traces
+    /// apart.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
@@ -279,7 +281,7 @@ fn stopped(stop: Stop<'_>) -> Failure {
 }
 
 pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
-    refuse_contradictions(args)?;
+    refusals::check(args)?;
     let mut options = options(args);
     options.check().map_err(|error| Failure::Usage(error.to_string()))?;
     check_inputs(args.source.paths.iter().chain(&args.validate))?;
@@ -394,6 +396,14 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         let stop = stop.within(left());
         let (found, failed) = strata::choose(args, &tuning, &workload, stop, &bar)?;
         (strata, late) = (found, late.or(failed));
+        if let Some(name) = refusals::at_end(args).filter(|_| strata.is_none()) {
+            let warning = format!(
+                "--key: {} at the end was left out, because no strata were written; --late writes them",
+                output::escaped(name)
+            );
+            tuning.warnings.push(warning.clone());
+            general.push(warning);
+        }
         // Write again, now with the warnings of the checks.
         if file.is_some() || !is_replaced {
             let text = match &strata {
@@ -505,48 +515,6 @@ impl Files {
         let report = args.report.as_ref().map(|path| outputs.file("--report", path)).transpose()?;
         Ok(Self { out, report })
     }
-}
-
-/// Refuses options that contradict each other, and keys that a service cannot use.
-fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
-    args.tail.tail().as_ref().map_or(Ok(()), tail::check)?;
-    let unknown = match args.key {
-        Grouping::Tree => Some("the whole call tree"),
-        Grouping::Outcome(_) => Some("the outcome"),
-        _ => None,
-    };
-    if let Some(unknown) = unknown {
-        return Err(Failure::Usage(format!(
-            "--key {}: a service does not know {unknown} when a trace starts, so it cannot count by it; use name or \
-             name+ATTRIBUTE",
-            output::escaped(&args.key.to_string())
-        )));
-    }
-    if !args.window.is_empty() && args.sampler == Tunable::Bucket {
-        return Err(Failure::Usage(format!(
-            "--window: the sampler {} has no window; omit it, or use --sampler bump",
-            args.sampler.name()
-        )));
-    }
-    let why = match (args.sampler, args.per_key) {
-        (Tunable::Bump, PerKeyUse::Never) => Some("with --per-key never, no key has its own probability"),
-        (Tunable::Bump, _) => None,
-        _ => Some("only the sampler bump supports a probability per key"),
-    };
-    if let (Some(why), Some(_)) = (why, args.min_kept) {
-        return Err(Failure::Usage(format!("--min-kept: {why}; omit it")));
-    }
-    if let (Some(why), PerKeyUse::Always) = (why, args.per_key) {
-        return Err(Failure::Usage(format!("--per-key always: {why}; omit it, or use --sampler bump")));
-    }
-    if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
-        return Err(Failure::Usage(format!(
-            "--size-min {}% is above --size-max {}%; lower --size-min or raise --size-max",
-            written_percent(size_min),
-            written_percent(args.size_max)
-        )));
-    }
-    Ok(())
 }
 
 /// The attributes to read: those of the key, and of keys to try. Attributes that policies need are

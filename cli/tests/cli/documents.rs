@@ -41,6 +41,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("./load-test", "the reader's program"),
     ("ASTRACER_SPANMETRICS_OTLP", "needs a Collector"),
     ("astracer critical-path recorded", "reads what the command before it records"),
+    ("astracer evaluate everything", "reads what the command before it exports"),
     ("astracer drill", "sends to the reader's server for a minute; cli tests it"),
     ("astracer receive", "waits for services; receiver and cli test it"),
     ("cargo run --release -p astracer-examples", "the tests of examples run these"),

@@ -265,6 +265,7 @@ fn rows() -> impl Iterator<Item = &'static (&'static [&'static str], &'static st
 /// Options without a value.
 const FLAGS: &[&str] = &[
     "--all",
+    "--ids",
     "--strict",
     "--json",
     "--spans",

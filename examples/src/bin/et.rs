@@ -112,6 +112,8 @@ fn options(name: &str) -> Fallible<Options> {
         export: Export::None,
         sampler: sampler.parse()?,
         parameters: None,
+        seed: None,
+        all: false,
         shutdown_timeout: 30,
         cap: None,
         live: None,

@@ -117,6 +117,7 @@ struct CapTable {
 struct Key {
     names: Option<Spanned<String>>,
     attributes: Vec<String>,
+    at_end: Option<Spanned<Vec<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -220,7 +221,14 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
             ParametersError::at(text, Some(names.span()), error.to_string())
         })?,
     };
-    let key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
+    let mut key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
+    if let Some(at_end) = file.key.at_end {
+        if file.strata.is_none() {
+            let message = "at_end names attributes of strata; add [strata], or list them as attributes";
+            return Err(ParametersError::at(text, Some(at_end.span()), message));
+        }
+        key = at_end.into_inner().into_iter().fold(key, KeyRule::with_attribute_at_end);
+    }
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let tail = file.tail.map(|table| tail(text, table)).transpose()?.unwrap_or_default();
     let is_late = file.strata.is_some();

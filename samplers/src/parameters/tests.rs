@@ -392,11 +392,12 @@ fn figures_of_the_recording_and_new_keys_are_read_and_written() {
 /// Strata are written in version 6, and read back the same.
 #[test]
 fn strata_are_read_and_written() {
-    let text = "version = 6\n[ratio]\nprobability = 0.1\n[strata]\nsize = 0.1\nrecord = 3.5\nkind = true\n\
-                half_life = \"500calls\"\nlambda = 2.5\n[strata.p.\"a b\"]\n\"7\" = 0.5\n\"-1e:ab\" = 1.0\n";
+    let text = "version = 6\n[key]\nat_end = [\"http.response.status_code\"]\n[ratio]\nprobability = 0.1\n\
+                [strata]\nsize = 0.1\nrecord = 3.5\nkind = true\nhalf_life = \"500calls\"\nlambda = 2.5\n[strata.p.\"a b\"]\n\"7\" = 0.5\n\"-1e:ab\" = 1.0\n";
     let parameters: Parameters = text.parse().unwrap();
     let strata = parameters.strata.clone().unwrap();
     assert!(strata.is_by_kind());
+    assert_eq!(parameters.key.to_string(), "name+end:http.response.status_code");
     assert_eq!(strata.record(), Record::Times(3.5));
     assert_eq!(strata.floor().get(), 0.0125);
     assert_eq!(strata.probability("a b", "-1e:ab".parse().unwrap()), Some(Probability::ONE));
@@ -431,4 +432,6 @@ fn strata_that_cannot_be_are_refused_with_their_line() {
     refused(&file("size = 0.1\n[budget]\nbytes = 1.0\ninterval = \"60s\""), Some(8), "1h");
     let bucket = "version = 6\n[bucket]\ncapacity = 1\nrate = 1\n[strata]\nsize = 0.1\n";
     refused(bucket, Some(6), "record = \"all\"");
+    let at_end = "version = 6\n[key]\nat_end = [\"a\"]\n[ratio]\nprobability = 0.1\n";
+    refused(at_end, Some(3), "add [strata]");
 }

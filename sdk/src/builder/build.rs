@@ -6,7 +6,7 @@ use std::{fmt, io, mem, thread};
 
 use astracer_model::span::{Resource as ModelResource, Scope};
 use astracer_samplers::strata::{Strata, StrataSampler};
-use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
+use astracer_samplers::tail::{Limits as TailLimits, ProvisionalMode, Tail, TailSampler};
 use astracer_samplers::{Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry::{KeyValue, TraceFlags};
 use opentelemetry_sdk::Resource;
@@ -57,6 +57,13 @@ impl Builder {
         let counters = Arc::new(Counters::default());
         if self.tail == Tail::default() && self.strata.is_some() {
             self.tail = Tail::default().with_hold(HOLD_WITH_STRATA);
+        }
+        // Arming records all traces of a key for the policies. Strata alone record their own share.
+        if self.strata.is_some()
+            && self.tail.rules.is_empty()
+            && self.tail.provisional == ProvisionalMode::Armed
+        {
+            self.tail.provisional = ProvisionalMode::Never;
         }
         if let Some(budget) = self.budget.take_if(|_| self.strata.is_some()) {
             let interval = budget.interval().max(Strata::BUDGET_INTERVAL_MIN);
@@ -146,7 +153,8 @@ impl Builder {
             None => Nanos::ZERO,
         };
         let is_stratified = self.random == RandomSource::Stratified;
-        let stratified = is_stratified.then(|| Stratified::new(secret(), self.sampler_limits));
+        let seed = self.seed.unwrap_or_else(secret);
+        let stratified = is_stratified.then(|| Stratified::new(seed, self.sampler_limits));
         let mut decider = Decider::new(sampler, self.clock.take().unwrap_or_default(), counters);
         decider.key = mem::take(&mut self.key).with_resource(resource);
         decider.parents = self.parents;
@@ -156,7 +164,7 @@ impl Builder {
         decider.why = (self.explained > 0).then(|| Why::new(self.explained));
         decider.tail = tail;
         if let Some(strata) = self.strata.take() {
-            let strata = StrataSampler::new(strata, &self.cap, secret());
+            let strata = StrataSampler::new(strata, &self.cap, seed);
             let mut rules = Rules::clone(&decider.rules.load());
             rules.strata = Some(Arc::new(strata));
             decider.rules.store(rules);
@@ -176,7 +184,7 @@ impl Builder {
     ) -> LateTraces {
         let own = mem::take(&mut self.own_policies);
         let explains = decider.why.is_some();
-        let strata = Arc::clone(&decider.strata);
+        let strata = (Arc::clone(&decider.strata), decider.key.at_end());
         LateTraces::new((&self.tail, sampler), strata, own, explains, decider.clock.clone(), queue.clone())
     }
 

@@ -36,6 +36,15 @@ impl Builder {
         self
     }
 
+    /// Fixes where stratified random numbers and those of [strata](Self::with_strata) begin, for
+    /// tests and to compare with a replay: `astracer evaluate --seed` with the same number keeps
+    /// the same traces. By default each process draws a secret, so that callers cannot choose to be
+    /// kept.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Bounds what is kept and exported, whatever the sampler decides; no bound by default. Each
     /// process gets its share of a fleet's cap: see [`Cap::replicas`]. A cap in a parameters file
     /// replaces this one, which applies again with a file without a cap.

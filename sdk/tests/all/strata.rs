@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use astracer_sdk::strata::{Record, Strata, Stratum};
-use astracer_sdk::{Allowance, Builder, Cap, DroppedSpans, Probability, ProvisionalMode, SpanLimits, Tail};
+use astracer_sdk::{
+    Allowance, Builder, Cap, DroppedSpans, Key, Probability, ProvisionalMode, SpanLimits, Tail,
+};
 use astracer_testing::{SplitMix, reason, size};
-use opentelemetry::SpanId;
+use opentelemetry::{KeyValue, SpanId};
+use opentelemetry_sdk::Resource;
 use tracing::dispatcher::with_default;
 use tracing::{error, info_span};
 
@@ -161,6 +164,37 @@ fn a_stratum_of_probability_one_is_kept_whole() {
     let common = sums[0];
     let share = common.kept as f64 / common.exact;
     assert!((0.04..0.06).contains(&share), "{share}");
+}
+
+/// The key of strata may have attributes that the root gets while it runs, after those of the key
+/// at the start. The resource has what a root lacks.
+#[test]
+fn strata_know_attributes_that_are_recorded_until_the_end() {
+    let strata = [("root;host=a;code=500", 1.0), ("root;host=a;code=200", 0.1)]
+        .iter()
+        .fold(plain(), |all, (key, value)| all.with_probability(*key, stratum("0"), p(*value)));
+    let strata = strata.with_record(Record::All).expect("all");
+    let key = Key::default().with_attribute("host").with_attribute_at_end("code");
+    let resource = Resource::builder_empty().with_attribute(KeyValue::new("host", "a")).build();
+    let World { dispatch, collector, handle, clock, .. } =
+        sampling("ratio:0.1", |builder| builder.with_strata(strata).with_key(key).with_resource(resource));
+    for number in 0..2_000 {
+        with_default(&dispatch, || {
+            let root = info_span!("root", code = 200);
+            root.in_scope(|| clock.advance(Duration::from_micros(1_500)));
+            root.record("code", if number % 20 == 0 { 500 } else { 200 });
+        });
+    }
+    handle.flush(TIMEOUT).expect("exported");
+    let mut kept: BTreeMap<String, (u64, f64)> = BTreeMap::new();
+    for root in collector.take() {
+        let code = astracer_testing::attribute(&root, "code").expect("its code").as_str().into_owned();
+        let (count, weight) = kept.entry(code).or_default();
+        (*count, *weight) = (*count + 1, adjusted_count(&root));
+    }
+    assert_eq!(kept["500"], (100, 1.0));
+    let (common, weight) = kept["200"];
+    assert!((185..=195).contains(&common) && (weight - 10.0).abs() < 1e-3, "{common} {weight}");
 }
 
 /// A trace that a policy keeps counts once, although its stratum would have kept it by chance.

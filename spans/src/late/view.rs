@@ -50,9 +50,9 @@ impl<'a> TailTrace<'a> {
 /// A span of a [`TailTrace`].
 #[derive(Clone, Copy, Debug)]
 pub struct TailSpan<'a> {
-    span: SpanView<'a>,
-    memory: MemoryView<'a>,
-    clock: &'a Clock,
+    pub(super) span: SpanView<'a>,
+    pub(super) memory: MemoryView<'a>,
+    pub(super) clock: &'a Clock,
 }
 
 impl<'a> TailSpan<'a> {

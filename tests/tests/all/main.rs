@@ -14,6 +14,7 @@ mod readme;
 mod real_servers;
 mod recordings;
 mod spanmetrics;
+mod strata_replay;
 mod stratified;
 mod tail_replay;
 mod tail_replay_aged;

@@ -53,7 +53,7 @@ pub struct Fit {
     pub recorded: f64,
     /// The share of the bytes that is kept, in expectation.
     pub kept: f64,
-    /// Key, bytes and probability of each stratum.
+    /// Key at the start, bytes and probability of each stratum.
     strata: Vec<(u32, f64, f64)>,
 }
 
@@ -97,7 +97,7 @@ impl Fit {
         let groups = |by_kind: bool| {
             let mut groups: BTreeMap<(u32, Stratum), Group> = BTreeMap::new();
             for (arrival, influence) in arrivals.iter().zip(&influence) {
-                let group = groups.entry((arrival.key, arrival.ending.stratum(by_kind))).or_default();
+                let group = groups.entry((arrival.end_key, arrival.ending.stratum(by_kind))).or_default();
                 group.add(arrival.bytes as f64, *influence, recorded(arrival.key));
             }
             let (places, groups): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
@@ -121,12 +121,16 @@ impl Fit {
             let mut strata =
                 Strata::new(probability(options.size))?.with_record(options.record)?.by_kind(options.by_kind);
             for ((key, stratum), _, p) in common.iter().chain(&own) {
-                let name = workload.keys().name(astracer_recording::intern::Symbol(*key));
+                let name = workload.end_keys().name(astracer_recording::intern::Symbol(*key));
                 strata = strata.with_probability(name, *stratum, probability(*p));
             }
             Ok(Late { head, strata })
         };
-        let strata = used.iter().map(|((key, _), group, p)| (*key, group.bytes, *p)).collect();
+        // The key at the start of each key at the end.
+        let mut starts = vec![0; workload.end_keys().len()];
+        arrivals.iter().for_each(|arrival| starts[arrival.end_key as usize] = arrival.key);
+        let strata = used.iter().map(|((key, _), group, p)| (starts[*key as usize], group.bytes, *p));
+        let strata = strata.collect();
         Some(late().map(|late| Self { late, recorded: of_spans / spans, kept, strata }))
     }
 }
@@ -265,7 +269,7 @@ mod tests {
         let common = fit(&workload, FitOptions::new(0.1, Record::All)).late.strata;
         let mut kinds = 0;
         for arrival in workload.arrivals() {
-            let (key, ending) = (workload.key(arrival), arrival.ending);
+            let (key, ending) = (workload.end_key(arrival), arrival.ending);
             let unknown = ending.stratum(false).with_kind(Some(ending.kind ^ 1));
             assert_eq!(by_kind.probability(key, unknown), common.probability(key, ending.stratum(false)));
             let own = by_kind.probability(key, ending.stratum(true));

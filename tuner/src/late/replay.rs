@@ -8,13 +8,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::Late;
 use crate::draw::Draw;
-use crate::random::Random;
 use crate::replay::{Decided, Numbers};
 use crate::stop::Stop;
 use crate::workload::Workload;
-
-/// The stream of a draw's seed that provides the random numbers of strata.
-const STRATA_STREAM: u64 = 5;
 
 /// Decides each arrival and calls `each` with the decision: first for the arrivals that are not
 /// recorded, in the order of the draw, then for the others, in the order in which their roots end.
@@ -38,7 +34,7 @@ pub(crate) fn replay(
             return false;
         }
         let arrival = &workload.arrivals()[index as usize];
-        let randomness = numbers.next(arrival.key);
+        let randomness = numbers.of((workload, index as usize), draw);
         let threshold = head.count(&Request::new(workload.key(arrival), randomness, Nanos::new(at_ns)));
         let threshold = late.strata.recorded(threshold);
         match threshold.filter(|threshold| threshold.keeps(randomness)) {
@@ -53,7 +49,7 @@ pub(crate) fn replay(
     if !stop.pulse().sort_by_key(&mut recorded, |&(end_ns, ..)| end_ns) {
         return false;
     }
-    let strata = StrataSampler::new(late.strata.clone(), cap, Random::new(draw.seed, STRATA_STREAM).bits());
+    let strata = StrataSampler::new(late.strata.clone(), cap, draw.seed);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(draw.seed);
     for (place, (end_ns, index, threshold)) in recorded.into_iter().enumerate() {
         if stop.is_asked_at(place) {
@@ -63,7 +59,7 @@ pub(crate) fn replay(
         let now = Nanos::new(end_ns);
         strata.solve(now);
         let draw = strata.draw(&RecordedTrace {
-            key: workload.key(arrival),
+            key: workload.end_key(arrival),
             stratum: arrival.ending.stratum(late.strata.is_by_kind()),
             recorded: threshold,
             bytes: arrival.otlp_bytes,

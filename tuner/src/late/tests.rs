@@ -1,15 +1,22 @@
-use astracer_samplers::strata::Record;
-use astracer_samplers::{Cap, RandomSource};
+use std::sync::Arc;
+
+use astracer_model::problem::Place;
+use astracer_model::sink::{Record, Sink};
+use astracer_model::value::Attribute;
+use astracer_model::{Span, SpanId, TraceId, UnixNanos, Value};
+use astracer_recording::recording::{Intake, Keep};
+use astracer_samplers::{Cap, Config, Probability, RandomSource, strata};
 
 use super::*;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::Replayed;
+use crate::key::Grouping;
 use crate::stop::Stop;
 use crate::testing::recorded;
 use crate::workload::Workload;
 
-fn fitted(workload: &Workload, record: Record) -> Late {
+fn fitted(workload: &Workload, record: strata::Record) -> Late {
     let fit = Fit::new(workload, FitOptions::new(0.1, record), Stop::never());
     fit.expect("not stopped").expect("valid").late
 }
@@ -24,7 +31,8 @@ fn replays_reach_the_figures_of_the_reference() {
     let replayed = |candidate: Candidate| {
         Replayed::new(&workload, &candidate, &draws, Stop::never(), &|| ()).expect("not stopped")
     };
-    for (record, [low, high]) in [(Record::All, [7.0, 12.0]), (Record::DEFAULT, [10.0, 16.0])] {
+    for (record, [low, high]) in [(strata::Record::All, [7.0, 12.0]), (strata::Record::DEFAULT, [10.0, 16.0])]
+    {
         let late = replayed(fitted(&workload, record).into());
         let by_weights = late.dist_over_entropy_weighted.expect("weights").mean;
         assert!((low..high).contains(&by_weights), "{record:?}: {by_weights}");
@@ -32,7 +40,7 @@ fn replays_reach_the_figures_of_the_reference() {
         let counts = late.counts.expect("weights");
         assert!(counts.functions < 0.12 && counts.roots < 0.12, "{record:?}: {counts:?}");
     }
-    let head = replayed(fitted(&workload, Record::All).head.into());
+    let head = replayed(fitted(&workload, strata::Record::All).head.into());
     let by_weights = head.dist_over_entropy_weighted.expect("weights").mean;
     assert!((20.0..30.0).contains(&by_weights), "{by_weights}");
 }
@@ -44,7 +52,7 @@ fn replays_reach_the_figures_of_the_reference() {
 fn each_trace_is_decided_once_with_a_true_weight() {
     let workload = recorded("hdfs_client_ops");
     let all = workload.arrivals().len();
-    for record in [Record::All, Record::DEFAULT] {
+    for record in [strata::Record::All, strata::Record::DEFAULT] {
         let candidate = Candidate::from(fitted(&workload, record));
         let (mut sums, mut by_formula) = (Vec::new(), 0.0);
         for draw in Draw::unseen(30, 5, RandomSource::Stratified) {
@@ -67,12 +75,56 @@ fn each_trace_is_decided_once_with_a_true_weight() {
     }
 }
 
+/// Attributes at the end tell strata apart, and the head sampler does not know them.
+#[test]
+fn strata_are_told_apart_by_attributes_at_the_end() {
+    let labels = vec!["code".to_owned()];
+    let mut intake = Intake::new(Keep { labels, ..Keep::default() });
+    let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+    for trace in 0..400u64 {
+        let code = if trace % 20 == 0 { "500" } else { "200" };
+        let span = Span {
+            trace_id: TraceId(u128::from(trace) + 1),
+            span_id: SpanId(trace + 1),
+            name: "root".into(),
+            start: Some(UnixNanos(trace * 1_000_000)),
+            end: Some(UnixNanos(trace * 1_000_000 + 100 + trace % 7 * 10)),
+            attributes: vec![Attribute { key: "code".into(), value: Value::String(code.into()) }],
+            ..Span::default()
+        };
+        intake.span(span, Record { bytes: &[0; 100], place: &place });
+    }
+    let recording = intake.finish();
+    let grouping: Grouping = "name+end:code".parse().expect("a key");
+    assert_eq!(grouping.attributes(), ["code"]);
+    let workload = Workload::new(&recording, &grouping);
+    let mut late = fitted(&workload, strata::Record::All);
+    let keys: Vec<&str> = late.strata.probabilities().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["root;code=200", "root;code=500"]);
+    let Config::Bump(head) = &late.head else { panic!("constants") };
+    assert_eq!(head.overrides().map(|(key, _)| key).collect::<Vec<_>>(), ["root"]);
+    // All of one and a hundredth of the other.
+    let stratum = "-1".parse().expect("a stratum");
+    late.strata = late.strata.with_probability("root;code=500", stratum, Probability::ONE);
+    late.strata = late.strata.with_probability(
+        "root;code=200",
+        stratum,
+        Probability::new(0.01).expect("a probability"),
+    );
+    let mut kept = [0, 0];
+    let candidate = Candidate::from(late);
+    candidate.decide_each(&workload, &Draw::recorded(1), Stop::never(), |one| {
+        kept[usize::from(one.arrival % 20 == 0)] += u32::from(one.keep);
+    });
+    assert!(kept[1] == 20 && (2..=6).contains(&kept[0]), "{kept:?}");
+}
+
 /// A cap bounds what strata keep, too.
 #[test]
 fn a_cap_holds() {
     let workload = recorded("hdfs_client_ops");
     let cap: Cap = "traces=5,burst=20".parse().expect("a cap");
-    let candidate = Candidate::Late(std::sync::Arc::new(fitted(&workload, Record::All)), cap);
+    let candidate = Candidate::Late(std::sync::Arc::new(fitted(&workload, strata::Record::All)), cap);
     let (mut kept, mut last_ns) = (0.0, 0u64);
     let done = candidate.decide_each(&workload, &Draw::recorded(1), Stop::never(), |one| {
         kept += f64::from(u8::from(one.keep));

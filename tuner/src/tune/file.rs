@@ -26,7 +26,7 @@ impl Tuning {
         let Grouping::Key(key) = grouping else { return Err(NoParameters(Reason::CallTree)) };
         let config = self.config().map_err(|error| NoParameters(Reason::Config(error)))?;
         Ok(Parameters {
-            key: key.clone(),
+            key: key.clone().at_start(),
             random: self.random,
             cap: self.cap,
             recorded_kept: self.kept_share(),

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 use astracer_recording::recording::Recording;
 use astracer_recording::shape::{Scratch, ShapeId, Shapes};
@@ -144,6 +143,7 @@ impl Workload {
         Some(Self {
             functions: sums.functions,
             keys: self.keys.clone(),
+            end_keys: self.end_keys.clone(),
             call_trees: call_tree_count,
             path_kinds: sums.path_kinds,
             start: self.start,
@@ -187,12 +187,13 @@ impl Workload {
                 Grouping::Tree => shapes.of_trace(trace, &mut scratch, &mut pulse)?,
                 Grouping::Key(_) | Grouping::Outcome(_) => ShapeId(0),
             };
-            arrival.key = keys.of(trace, &shapes, shape).0;
+            let key = keys.of(trace, &shapes, shape);
+            (arrival.key, arrival.end_key) = (key.at_start.0, key.at_end.0);
             if pulse.stopped() {
                 return None;
             }
         }
-        workload.keys = Arc::new(keys.finish());
+        (workload.keys, workload.end_keys) = keys.finish();
         Some(workload)
     }
 
