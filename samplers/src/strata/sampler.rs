@@ -27,6 +27,10 @@ const SOLVE_EVERY: u64 = 128;
 const SOLVE_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Lambda is corrected by at most this factor, up or down.
 const CORRECTION_MAX: f64 = 2.0;
+/// The share that the parameters keep is steered over this time, and over no less.
+const STEERED_OVER: f64 = 3600.0;
+/// At most this much time counts between two solutions, in seconds: what a pause hides is unknown.
+const PAUSE_MAX: f64 = 300.0;
 /// Traces are counted in 2^-8, since one stands for 1 / r.
 const PART_BITS: u32 = 8;
 
@@ -164,6 +168,11 @@ struct State {
     /// kept by their probabilities.
     unfitted: Decaying,
     expected: Decaying,
+    /// The bytes of strata with one, as far as they are recorded, times that probability.
+    wanted: Decaying,
+    steered: Steered,
+    /// No stratum keeps more of its traces than this number divided by its count.
+    ceiling: Float,
     lambda: Float,
     correction: Float,
     /// The probability of new keys.
@@ -190,6 +199,9 @@ impl State {
             bytes: Decaying::default(),
             unfitted: Decaying::default(),
             expected: Decaying::default(),
+            wanted: Decaying::default(),
+            steered: Steered::default(),
+            ceiling: Float::new(f64::INFINITY),
             lambda: Float::new(0.0),
             correction: Float::new(1.0),
             new_p: Float::new(1.0),
@@ -271,9 +283,7 @@ impl StrataSampler {
             && let Some(record) = self.state.records.record(place, now)
         {
             let fitted = self.fitted(record, trace);
-            // The count of a stratum with a probability only says that it is in use.
-            let count = if fitted.is_some() { record.count.add(1.0, now) } else { count(record) };
-            (record, place, self.probability(fitted, (count, bytes, most), (traces, now)))
+            (record, place, self.probability(fitted, (count(record), bytes, most), (traces, now)))
         } else {
             let number = trace.stratum.number();
             let record = &self.state.others[number];
@@ -313,12 +323,17 @@ impl StrataSampler {
     ) -> f64 {
         let factor = self.state.factor.get();
         let lambda = self.state.lambda.get();
-        let p = match fitted {
-            Some(p) if p >= 1.0 => return 1.0,
-            Some(p) => return (p * factor).min(1.0),
-            None if lambda > 0.0 => (lambda / f64::from(count)).max(self.floor * factor).min(1.0),
-            None if count <= FIRST && traces >> PART_BITS < SOLVE_AFTER => 1.0,
-            None => self.strata.size.get(),
+        if let Some(p) = fitted {
+            self.state.wanted.add(bytes * p.min(most) as f32, now);
+            let p = if p < 1.0 { (p * factor).min(1.0) } else { p };
+            return p.min((self.state.ceiling.get() / f64::from(count)).max(self.floor * factor));
+        }
+        let p = if lambda > 0.0 {
+            (lambda / f64::from(count)).max(self.floor * factor).min(1.0)
+        } else if count <= FIRST && traces >> PART_BITS < SOLVE_AFTER {
+            1.0
+        } else {
+            self.strata.size.get()
         };
         self.state.unfitted.add(bytes, now);
         self.state.expected.add(bytes * p.min(most) as f32, now);
@@ -395,6 +410,8 @@ impl StrataSampler {
         }
         self.state.solved_at.store(now.get(), Ordering::Relaxed);
         let moment = self.moment(traces);
+        let seconds = if solved == 0 { 0.0 } else { now.get().abs_diff(solved_at) as f64 / 1e9 };
+        self.steer(traces.wrapping_sub(solved) as f64, seconds.min(PAUSE_MAX), moment);
         let share = (self.strata.size.get() * self.state.factor.get()).min(1.0);
         let bytes = |sum: &Decaying| f64::from(sum.get(moment));
         let (all, new) = (bytes(&self.state.bytes), bytes(&self.state.new.bytes));
@@ -409,16 +426,19 @@ impl StrataSampler {
         }
         // Traces without a record of their own are mostly of strata that are in no file.
         let unfitted = self.state.records.records().filter(|record| record.fitted(self.number) == Some(None));
-        let unfitted: Vec<Unfitted> = unfitted
+        let unfitted: Vec<Counted> = unfitted
             .chain(&self.state.others)
-            .map(|record| Unfitted {
+            .map(|record| Counted {
                 count: record.count.get(moment).into(),
                 bytes: record.bytes.get(moment).into(),
                 most: record.most().into(),
             })
             .filter(|record| record.count > 0.0)
             .collect();
-        let Some(lambda) = lambda(&unfitted, share, self.floor * self.state.factor.get()) else { return };
+        let all: f64 = unfitted.iter().map(|of| of.bytes).sum();
+        let Some(lambda) = lambda(&unfitted, share * all, self.floor * self.state.factor.get()) else {
+            return;
+        };
         // A stratum's count has decayed since its last trace, so the sum above is not quite what is
         // kept. The rest is corrected by what was.
         let (wanted, expected) = (share * bytes(&self.state.unfitted), bytes(&self.state.expected));
@@ -429,6 +449,36 @@ impl StrataSampler {
             self.state.correction.set(correction.clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX));
         }
         self.state.lambda.set(lambda * self.state.correction.get());
+    }
+
+    /// Bounds strata whose probabilities come from the parameters, if over an hour these keep more
+    /// than the size of their bytes, or if a budget lowers it. Requests that become slower than
+    /// recorded move to strata with higher probabilities. Only strata with many traces reach the
+    /// bound, as with lambda, so what is rare stays whole.
+    fn steer(&self, traces: f64, seconds: f64, moment: Moment) {
+        let of = |sum: &Decaying| f64::from(sum.get(moment));
+        let fitted = of(&self.state.bytes) - of(&self.state.unfitted) - of(&self.state.new.bytes);
+        let wanted = of(&self.state.wanted);
+        if fitted <= 0.0 || wanted <= 0.0 {
+            return;
+        }
+        let size = self.strata.size.get();
+        let share = self.state.steered.share((wanted * traces, fitted * traces), seconds, size);
+        let factor = self.state.factor.get();
+        let part = factor.min(1.0) * (size / share).min(1.0);
+        let records = self.state.records.records();
+        let records = records.filter_map(|record| {
+            let p = record.fitted(self.number)??;
+            let p = if p < 1.0 { f64::from(p) * factor } else { 1.0 };
+            let (count, bytes) = (record.count.get(moment).into(), record.bytes.get(moment).into());
+            let most = p.min(record.most().into());
+            Some(Counted { count, bytes, most }).filter(|record| record.count > 0.0)
+        });
+        let ceiling = match part < 1.0 {
+            true => lambda(&records.collect::<Vec<_>>(), part * wanted, self.floor * factor),
+            false => None,
+        };
+        self.state.ceiling.set(ceiling.unwrap_or(f64::INFINITY));
     }
 
     /// The lambda of strata without a probability in the parameters; `None` before the first
@@ -450,19 +500,45 @@ impl StrataSampler {
     }
 }
 
-/// Counts of a stratum without a probability in the parameters.
+/// The share of their bytes that strata keep by the parameters' probabilities, over an hour.
+#[derive(Debug)]
+struct Steered {
+    /// Sums that decay by the hour, and the time that they cover in seconds.
+    wanted: Float,
+    all: Float,
+    seconds: Float,
+}
+
+impl Default for Steered {
+    fn default() -> Self {
+        let zero = || Float::new(0.0);
+        Steered { wanted: zero(), all: zero(), seconds: zero() }
+    }
+}
+
+impl Steered {
+    /// The share with these bytes of the last seconds. The first hour begins with the size.
+    fn share(&self, (wanted, all): (f64, f64), seconds: f64, size: f64) -> f64 {
+        let rest = (-seconds / STEERED_OVER).exp();
+        self.wanted.set(self.wanted.get() * rest + wanted);
+        self.all.set(self.all.get() * rest + all);
+        self.seconds.set(self.seconds.get() + seconds);
+        let known = 1.0 - (-self.seconds.get() / STEERED_OVER).exp();
+        size + known * (self.wanted.get() / self.all.get() - size)
+    }
+}
+
+/// Counts of a stratum.
 #[derive(Clone, Copy, Debug)]
-struct Unfitted {
+struct Counted {
     count: f64,
     bytes: f64,
-    /// The probability of being recorded.
+    /// The probability that it has at most.
     most: f64,
 }
 
-/// The lambda with which strata of these counts and bytes keep the share of their bytes; `None`
-/// without strata.
-fn lambda(strata: &[Unfitted], share: f64, floor: f64) -> Option<f64> {
-    let all: f64 = strata.iter().map(|of| of.bytes).sum();
+/// The lambda with which strata of these counts keep so many bytes; `None` without strata.
+fn lambda(strata: &[Counted], wanted: f64, floor: f64) -> Option<f64> {
     let most = strata.iter().map(|of| of.count).reduce(f64::max)?;
     let kept = |lambda: f64| -> f64 {
         strata.iter().map(|of| of.bytes * (lambda / of.count).max(floor).min(of.most)).sum()
@@ -471,7 +547,7 @@ fn lambda(strata: &[Unfitted], share: f64, floor: f64) -> Option<f64> {
     let (mut low, mut high) = ((1e-6f64).ln(), most.max(1.0).ln());
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
-        if kept(middle.exp()) > share * all { high = middle } else { low = middle }
+        if kept(middle.exp()) > wanted { high = middle } else { low = middle }
     }
     Some(high.exp())
 }

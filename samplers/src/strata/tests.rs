@@ -329,6 +329,83 @@ fn a_cap_leaves_strata_that_are_kept_whole() {
     assert!((weights / 19_920.0 - 1.0).abs() < 0.2, "{weights}");
 }
 
+/// Requests that are slower than recorded: nearly all are of a stratum that the parameters keep
+/// whole. Returns the share of the bytes kept in each quarter of an hour, at 20 traces a second.
+fn slowed(sampler: &StrataSampler, quarters: usize) -> Vec<f64> {
+    let mut random = SplitMix::new(9);
+    let each = 15 * 60 * 20;
+    let mut at = 0;
+    let shares = (0..quarters).map(|_| {
+        let (mut all, mut kept, mut weights, mut rare) = (0.0, 0.0, 0.0, 0);
+        for _ in 0..each {
+            let now = Nanos::from_millis(50 * at);
+            at += 1;
+            let octave = if at % 1_000 == 0 {
+                "12"
+            } else if random.next() % 10 == 0 {
+                "4"
+            } else {
+                "9"
+            };
+            sampler.solve(now);
+            let recorded = Threshold::ALWAYS;
+            let trace = RecordedTrace {
+                key: "k",
+                stratum: stratum(octave),
+                recorded,
+                bytes: 100 + random.next() % 900,
+                now,
+                random: random.next(),
+            };
+            let draw = sampler.draw(&trace);
+            all += trace.bytes as f64;
+            if draw.keeps {
+                kept += trace.bytes as f64;
+                weights += draw.threshold.unwrap().adjusted_count();
+                rare += u32::from(octave == "12");
+            }
+        }
+        assert_eq!(rare, each / 1_000, "what is rare stays whole");
+        assert!((weights / f64::from(each) - 1.0).abs() < 0.03, "{weights}");
+        kept / all
+    });
+    shares.collect()
+}
+
+fn kept_whole() -> Strata {
+    let strata = Strata::new(p(0.1)).unwrap().with_record(Record::All).unwrap();
+    strata.with_probability("k", stratum("4"), p(0.05)).with_probability("k", stratum("9"), p(1.0))
+}
+
+/// By hand: nine tenths are kept whole and a tenth with 0.05. After time t the hour is believed to
+/// have 0.1 + (1 - exp(-t)) 0.8 of it, and what is kept is divided by the excess over 0.1.
+#[test]
+fn the_size_comes_back_within_hours_if_requests_become_slower() {
+    let sampler = StrataSampler::new(kept_whole(), &Cap::none(), 3);
+    let shares = slowed(&sampler, 16);
+    for (quarter, share) in shares.iter().enumerate() {
+        let hours = (quarter as f64 + 0.5) / 4.0;
+        let believed = 0.1 + (1.0 - f64::exp(-hours)) * 0.805;
+        let expected = 0.905 * 0.1 / believed;
+        assert!((share / expected - 1.0).abs() < 0.15, "after {hours} hours: {share}, not {expected}");
+    }
+    assert!(shares[15] < 0.11, "{shares:?}");
+}
+
+/// A share below the size changes nothing, and a budget holds although all strata are kept whole.
+#[test]
+fn a_budget_lowers_strata_that_are_kept_whole() {
+    let all = Strata::new(p(0.95)).unwrap().with_record(Record::All).unwrap();
+    let all = all.with_probability("k", stratum("4"), p(1.0));
+    let all = all.with_probability("k", stratum("9"), p(0.8)).with_probability("k", stratum("12"), p(1.0));
+    let sampler = StrataSampler::new(all, &Cap::none(), 3);
+    let share = slowed(&sampler, 2)[1];
+    assert!((share - 0.82).abs() < 0.01, "{share}");
+    sampler.scale(0.25);
+    let share = slowed(&sampler, 2)[1];
+    assert!((share / 0.82 - 0.25).abs() < 0.02, "{share}");
+}
+
 #[test]
 fn a_clock_set_back_and_idle_ages_change_no_weight() {
     let sampler = StrataSampler::new(Strata::new(p(0.1)).unwrap(), &Cap::none(), 1);

@@ -208,9 +208,10 @@ fn sentences(found: &Found) -> Vec<String> {
     }
     if let Some(growth) = &tuning.growth {
         let without = if tuning.cap == Cap::none() { "" } else { " without the cap" };
+        let steered = if tuning.slower > 1.05 { ", and the size again after three hours" } else { "" };
         all.push(format!(
             "If any one operation became {} times as frequent: kept bytes x {:.1}{without}, all x {:.1}. If all requests \
-             took {SLOWER} times as long: kept bytes x {:.1}{without}.\n",
+             took {SLOWER} times as long: kept bytes x {:.1}{without}{steered}.\n",
             growth.calls, growth.kept_bytes, growth.bytes, tuning.slower
         ));
     }
