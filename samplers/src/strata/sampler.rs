@@ -163,13 +163,10 @@ struct State {
     others: Box<[Record]>,
     /// For all new keys.
     new: Record,
-    bytes: Decaying,
     /// The bytes of strata without a probability in the parameters, and those that they should have
-    /// kept by their probabilities.
+    /// kept by the ones they had.
     unfitted: Decaying,
     expected: Decaying,
-    /// The bytes of strata with one, as far as they are recorded, times that probability.
-    wanted: Decaying,
     steered: Steered,
     /// No stratum keeps more of its traces than this number divided by its count.
     ceiling: Float,
@@ -196,10 +193,8 @@ impl State {
             records: Table::new(Strata::MAX),
             others: (0..2 * Stratum::OCTAVES).map(|_| Record::default()).collect(),
             new: Record::default(),
-            bytes: Decaying::default(),
             unfitted: Decaying::default(),
             expected: Decaying::default(),
-            wanted: Decaying::default(),
             steered: Steered::default(),
             ceiling: Float::new(f64::INFINITY),
             lambda: Float::new(0.0),
@@ -268,7 +263,6 @@ impl StrataSampler {
         let now = self.moment(traces);
         let key = hash(trace.key);
         let bytes = (trace.bytes as f64 * weight) as f32;
-        self.state.bytes.add(bytes, now);
         let most = trace.recorded.probability().get();
         let count = |record: &Record| {
             record.set_most(most as f32);
@@ -324,7 +318,6 @@ impl StrataSampler {
         let factor = self.state.factor.get();
         let lambda = self.state.lambda.get();
         if let Some(p) = fitted {
-            self.state.wanted.add(bytes * p.min(most) as f32, now);
             let p = if p < 1.0 { (p * factor).min(1.0) } else { p };
             return p.min((self.state.ceiling.get() / f64::from(count)).max(self.floor * factor));
         }
@@ -411,10 +404,13 @@ impl StrataSampler {
         self.state.solved_at.store(now.get(), Ordering::Relaxed);
         let moment = self.moment(traces);
         let seconds = if solved == 0 { 0.0 } else { now.get().abs_diff(solved_at) as f64 / 1e9 };
-        self.steer(traces.wrapping_sub(solved) as f64, seconds.min(PAUSE_MAX), moment);
-        let share = (self.strata.size.get() * self.state.factor.get()).min(1.0);
-        let bytes = |sum: &Decaying| f64::from(sum.get(moment));
-        let (all, new) = (bytes(&self.state.bytes), bytes(&self.state.new.bytes));
+        let sums = Sums::new(self, moment);
+        self.steer(&sums, traces.wrapping_sub(solved) as f64, seconds.min(PAUSE_MAX));
+        let factor = self.state.factor.get();
+        let share = (self.strata.size.get() * factor).min(1.0);
+        let of = |sum: &Decaying| f64::from(sum.get(moment));
+        let (new, unfitted) = (of(&self.state.new.bytes), of(&self.state.unfitted));
+        let all = bytes(&sums.fitted) + unfitted + new;
         if new > 0.0 {
             self.state.new_p.set((NEW_SHARE * share * all / new).min(1.0));
         }
@@ -424,24 +420,11 @@ impl StrataSampler {
         if self.strata.lambda.is_some() {
             return;
         }
-        // Traces without a record of their own are mostly of strata that are in no file.
-        let unfitted = self.state.records.records().filter(|record| record.fitted(self.number) == Some(None));
-        let unfitted: Vec<Counted> = unfitted
-            .chain(&self.state.others)
-            .map(|record| Counted {
-                count: record.count.get(moment).into(),
-                bytes: record.bytes.get(moment).into(),
-                most: record.most().into(),
-            })
-            .filter(|record| record.count > 0.0)
-            .collect();
-        let all: f64 = unfitted.iter().map(|of| of.bytes).sum();
-        let Some(lambda) = lambda(&unfitted, share * all, self.floor * self.state.factor.get()) else {
-            return;
-        };
+        let kept = share * bytes(&sums.unfitted);
+        let Some(lambda) = lambda(&sums.unfitted, kept, self.floor * factor) else { return };
         // A stratum's count has decayed since its last trace, so the sum above is not quite what is
         // kept. The rest is corrected by what was.
-        let (wanted, expected) = (share * bytes(&self.state.unfitted), bytes(&self.state.expected));
+        let (wanted, expected) = (share * unfitted, of(&self.state.expected));
         let elapsed = (traces.wrapping_sub(solved) >> PART_BITS) as f64 / f64::from(self.strata.half_life);
         if solved > 0 && wanted > 0.0 && expected > 0.0 {
             let change = (wanted / expected).powf(elapsed.min(1.0));
@@ -455,27 +438,18 @@ impl StrataSampler {
     /// than the size of their bytes, or if a budget lowers it. Requests that become slower than
     /// recorded move to strata with higher probabilities. Only strata with many traces reach the
     /// bound, as with lambda, so what is rare stays whole.
-    fn steer(&self, traces: f64, seconds: f64, moment: Moment) {
-        let of = |sum: &Decaying| f64::from(sum.get(moment));
-        let fitted = of(&self.state.bytes) - of(&self.state.unfitted) - of(&self.state.new.bytes);
-        let wanted = of(&self.state.wanted);
-        if fitted <= 0.0 || wanted <= 0.0 {
+    fn steer(&self, sums: &Sums, traces: f64, seconds: f64) {
+        let fitted = bytes(&sums.fitted);
+        if fitted <= 0.0 {
             return;
         }
         let size = self.strata.size.get();
+        let wanted: f64 = sums.fitted.iter().map(|of| of.bytes * of.most).sum();
         let share = self.state.steered.share((wanted * traces, fitted * traces), seconds, size);
         let factor = self.state.factor.get();
         let part = factor.min(1.0) * (size / share).min(1.0);
-        let records = self.state.records.records();
-        let records = records.filter_map(|record| {
-            let p = record.fitted(self.number)??;
-            let p = if p < 1.0 { f64::from(p) * factor } else { 1.0 };
-            let (count, bytes) = (record.count.get(moment).into(), record.bytes.get(moment).into());
-            let most = p.min(record.most().into());
-            Some(Counted { count, bytes, most }).filter(|record| record.count > 0.0)
-        });
         let ceiling = match part < 1.0 {
-            true => lambda(&records.collect::<Vec<_>>(), part * wanted, self.floor * factor),
+            true => lambda(&sums.fitted, part * wanted, self.floor * factor),
             false => None,
         };
         self.state.ceiling.set(ceiling.unwrap_or(f64::INFINITY));
@@ -533,8 +507,41 @@ impl Steered {
 struct Counted {
     count: f64,
     bytes: f64,
-    /// The probability that it has at most.
+    /// The probability that it has at most: that of being recorded, or of the parameters.
     most: f64,
+}
+
+fn bytes(strata: &[Counted]) -> f64 {
+    strata.iter().map(|of| of.bytes).sum()
+}
+
+/// The strata with traces of late, by whether the parameters give them a probability.
+struct Sums {
+    fitted: Vec<Counted>,
+    unfitted: Vec<Counted>,
+}
+
+impl Sums {
+    fn new(sampler: &StrataSampler, moment: Moment) -> Self {
+        let mut sums = Sums { fitted: Vec::new(), unfitted: Vec::new() };
+        let counted = |record: &Record, p: f64| Counted {
+            count: record.count.get(moment).into(),
+            bytes: record.bytes.get(moment).into(),
+            most: p.min(record.most().into()),
+        };
+        for record in sampler.state.records.records() {
+            match record.fitted(sampler.number) {
+                Some(Some(p)) => sums.fitted.push(counted(record, p.into())),
+                Some(None) => sums.unfitted.push(counted(record, 1.0)),
+                None => {}
+            }
+        }
+        // Traces without a record of their own are mostly of strata that are in no file.
+        sums.unfitted.extend(sampler.state.others.iter().map(|record| counted(record, 1.0)));
+        sums.fitted.retain(|of| of.count > 0.0);
+        sums.unfitted.retain(|of| of.count > 0.0);
+        sums
+    }
 }
 
 /// The lambda with which strata of these counts keep so many bytes; `None` without strata.
