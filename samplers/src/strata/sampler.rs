@@ -544,7 +544,7 @@ impl Sums {
     }
 }
 
-/// The lambda with which strata of these counts keep so many bytes; `None` without strata.
+/// The lambda with which strata of these counts keep this many bytes; `None` without strata.
 fn lambda(strata: &[Counted], wanted: f64, floor: f64) -> Option<f64> {
     let most = strata.iter().map(|of| of.count).reduce(f64::max)?;
     let kept = |lambda: f64| -> f64 {

@@ -342,7 +342,7 @@ fn slowed(sampler: &StrataSampler, quarters: usize) -> Vec<f64> {
             at += 1;
             let octave = if at % 1_000 == 0 {
                 "12"
-            } else if random.next() % 10 == 0 {
+            } else if random.next().is_multiple_of(10) {
                 "4"
             } else {
                 "9"
