@@ -38,8 +38,17 @@ pub(super) enum Unit {
     Number,
     /// `10`
     Whole,
-    /// `30s`
+    /// `30s`: a time after which the baseline adapts, which may be shortened for a short recording.
     Seconds,
+    /// `900s`: a time that users are promised, and that stays.
+    Guarantee,
+}
+
+impl Unit {
+    /// Whether the number is a time, which is written with an `s`.
+    pub(super) fn is_time(self) -> bool {
+        matches!(self, Self::Seconds | Self::Guarantee)
+    }
 }
 
 impl Parameter {
@@ -54,10 +63,7 @@ impl Parameter {
     }
 
     pub(super) fn parse(&self, text: &str) -> Option<f64> {
-        let digits = match self.unit {
-            Unit::Seconds => text.strip_suffix('s')?,
-            Unit::Number | Unit::Whole => text,
-        };
+        let digits = if self.unit.is_time() { text.strip_suffix('s')? } else { text };
         let value = digits.parse::<f64>().ok()?;
         let fits =
             (self.min..=self.max).contains(&value) && (self.unit != Unit::Whole || value.fract() == 0.0);

@@ -16,6 +16,7 @@ mod brave;
 mod consistent_rate;
 mod dynsampler;
 mod fixed;
+mod grafana;
 mod jaeger;
 mod kind;
 mod spec;

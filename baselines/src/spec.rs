@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::kind::{Kind, Parameter, Unit};
-use super::{Baseline, Keys, brave, consistent_rate, dynsampler, fixed, jaeger, water_fill, xray};
+use super::{Baseline, Keys, brave, consistent_rate, dynsampler, fixed, grafana, jaeger, water_fill, xray};
 
 /// The number of divisors that are tried. The greatest is 5 * 10^9.
 const DIVISORS_MAX: usize = 30;
@@ -19,6 +19,7 @@ pub(super) static KINDS: &[&Kind] = &[
     &dynsampler::PER_KEY_THROUGHPUT,
     &dynsampler::TOTAL_THROUGHPUT,
     &dynsampler::WINDOWED_THROUGHPUT,
+    &grafana::DIVERSITY,
     &jaeger::ADAPTIVE,
     &jaeger::GUARANTEED,
     &water_fill::KIND,
@@ -133,7 +134,7 @@ impl fmt::Display for BaselineSpec {
             if !parameter.name.is_empty() {
                 f.write_str("=")?;
             }
-            write!(f, "{value}{}", if parameter.unit == Unit::Seconds { "s" } else { "" })?;
+            write!(f, "{value}{}", if parameter.unit.is_time() { "s" } else { "" })?;
             separator = ',';
         }
         Ok(())
@@ -184,7 +185,7 @@ impl FromStr for BaselineSpec {
                 let form = match parameter.unit {
                     Unit::Number => "a number",
                     Unit::Whole => "a whole number",
-                    Unit::Seconds => "seconds, such as 30s,",
+                    Unit::Seconds | Unit::Guarantee => "seconds, such as 30s,",
                 };
                 let (min, max) = (parameter.min, parameter.max);
                 InvalidBaseline(format!("{}: '{part}' must be {form} from {min} to {max}", kind.name))

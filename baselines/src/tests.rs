@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn every_kind_survives_printing() {
     let specs = all();
-    assert_eq!(specs.len(), 14);
+    assert_eq!(specs.len(), 15);
     for spec in specs {
         let text = spec.to_string();
         assert_eq!(text.parse::<BaselineSpec>(), Ok(spec.clone()), "{text}");
@@ -16,6 +16,7 @@ fn every_kind_survives_printing() {
         "every:10",
         "dynsampler-avg:goal=7.5,period=30s",
         "dynsampler-windowed:goal=100,period=0.5s,lookback=30s",
+        "grafana-diversity:p=0.05,interval=900s",
         "jaeger-adaptive:target=1,period=60s,buckets=3,initial=0.001,lower=60s",
         "xray:rate=0,reservoir=1",
     ] {
@@ -42,6 +43,7 @@ fn what_is_not_a_baseline_is_refused_with_a_hint() {
     check("ratio:1.1", "to 1");
     check("ratio:NaN", "a number");
     check("dynsampler-avg:period=30", "30s");
+    check("grafana-diversity:interval=900", "30s");
     check("dynsampler-avg:goal=inf", "a number");
     check("waterfill:rate=-1", "a number");
 }
@@ -57,6 +59,8 @@ fn times_are_shortened_to_fit_a_recording() {
     check("dynsampler-windowed", 20.0, "dynsampler-windowed:goal=100,period=0.05s,lookback=1.5s");
     check("waterfill", 6.2, "waterfill:rate=10,bucket=0.5s");
     check("brave", 1.0, "brave:rate=10");
+    // Its interval is what it promises.
+    check("grafana-diversity", 20.0, "grafana-diversity:p=0.1,interval=900s");
     // No divisor fits a recording of length zero.
     check("dynsampler-avg", 0.0, "dynsampler-avg:goal=10,period=30s");
     check("dynsampler-avg", 1e-3, "dynsampler-avg:goal=10,period=0.001s");
