@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::candidate::Candidate;
 use crate::draw::Draw;
-use crate::equal_size::at_equal_size;
+use crate::equal_size::{COMPARABLE, at_equal_size};
 use crate::held_out::Replayed;
 use crate::limits::Limits;
 use crate::space::Tunable;
@@ -103,7 +103,7 @@ pub fn curves(
             let found = at_equal_size(workload, &spec, size, &draws, stop)?;
             spec = found.spec.clone();
             largest.get_or_insert_with(|| spec.clone());
-            let point = at.point(&found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05)?;
+            let point = at.point(&found.spec.into(), |kept| (kept / size - 1.0).abs() <= COMPARABLE)?;
             done();
             Some(Some(point))
         };

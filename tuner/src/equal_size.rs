@@ -10,7 +10,10 @@ use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// A size is met if its relative error is at most this.
-pub const TOLERANCE: f64 = 0.01;
+const TOLERANCE: f64 = 0.01;
+/// Samplers are compared if the relative error of their sizes is at most this, because a search
+/// over few draws may find nothing nearer.
+pub(crate) const COMPARABLE: f64 = 0.05;
 
 /// The most parameters that one search tries. Growing factors cross the widest range in 12 steps.
 /// Bisecting the logarithm of what remains, down to neighbours of four digits, takes 20.
@@ -33,9 +36,13 @@ pub struct EqualSize {
 }
 
 impl EqualSize {
-    /// Whether the wanted size was met within [`TOLERANCE`].
-    pub fn is_met(&self) -> bool {
+    fn is_met(&self) -> bool {
         self.error() <= TOLERANCE * self.wanted_tfcr
+    }
+
+    /// Whether the size is near enough to compare the baseline with others of the wanted size.
+    pub fn is_comparable(&self) -> bool {
+        self.error() <= COMPARABLE * self.wanted_tfcr
     }
 
     fn error(&self) -> f64 {

@@ -106,7 +106,8 @@ pub(crate) struct Evaluate {
     pub(crate) jitter: Vec<Duration>,
 
     /// Samplers of other projects to compare with, tuned to keep as much as your one --sampler (or
-    /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05.
+    /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05. Without
+    /// parameters, times are shortened so that they pass ten times in the recording, as in `tune`.
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 
@@ -264,7 +265,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let evaluation = evaluator.evaluate(&samplers, &draws, &key, stop, || progress.inc(1));
     progress.finish();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
-    let (mut missed_others, mut names_of_others) = (Vec::new(), Vec::new());
+    let mut missed: Vec<String> = equal_size::missed(&met, &workload, "").collect();
+    let mut names_of_others = Vec::new();
     let board = board
         .map(|board| {
             let replayed = (&samplers[..], &draws[..], size);
@@ -279,7 +281,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
                 let (of_key, _) = scoreboard::replay(&board, &evaluator, None, replayed, stop)?;
                 rows.add(key, of_key);
                 names_of_others.extend(samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())));
-                missed_others.push(equal_size::missed(&met, &format!(" by {}", output::escaped(key))));
+                missed.extend(equal_size::missed(&met, workload, &format!(" by {}", output::escaped(key))));
             }
             Ok::<_, Failure>((rows, behind))
         })
@@ -321,7 +323,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = lines.map_err(|error| Failure::Job(format!("--counts: {error}")));
         late = late.and(lines.and_then(|lines| file.write(&lines)));
     }
-    let warnings = warnings.into_iter().chain(absent).chain(crowded(&workload));
+    let warnings = missed.into_iter().chain(warnings).chain(absent).chain(crowded(&workload));
     let warnings: Vec<String> = warnings.chain(without_traces.flatten()).collect();
     interrupt::answer_at_once(stop)?;
     if args.json {
@@ -343,8 +345,6 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)));
     text.extend(policies);
     text.extend(board.map(|board| board.render(|sampler| named(&names, sampler).to_owned())));
-    text += &equal_size::missed(&met, "");
-    text.extend(missed_others);
     text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
     text += &wrote;
     text += &input.footing();

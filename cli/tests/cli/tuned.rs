@@ -181,6 +181,23 @@ fn baselines_by_other_keys_are_rows_of_the_scoreboard() {
     assert!(text.contains("outcome:name: every") && text.contains("tree: every"), "{text}");
 }
 
+/// In 6 s, Jaeger's rates do not change once in their 60 s; as in `tune`, they are shortened unless
+/// they were given.
+#[test]
+fn baselines_without_parameters_get_times_that_suit_the_recording() {
+    let input = Scratch::new("short.jsonl", &spans(600, 10, |n| (format!("f{}", n % 3), false)));
+    let warnings = |baseline: &str| {
+        let args =
+            ["evaluate", input.path(), "--seeds", "2", "--size", "20%", "--json", "--baselines", baseline];
+        let json: serde_json::Value = serde_json::from_str(&success(&run(&args))).expect("JSON");
+        json["warnings"].to_string()
+    };
+    assert_eq!(warnings("jaeger-adaptive"), "null");
+    let given = warnings("jaeger-adaptive:period=60s");
+    let hint = "`--baselines jaeger-adaptive` shortens them";
+    assert!(given.contains("cannot keep 20.00% of the bytes") && given.contains(hint), "{given}");
+}
+
 /// Traces of one span each, `apart_ms` apart. `of` gives the name and whether the span failed.
 pub(crate) fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> String {
     let line = |n: u64| {

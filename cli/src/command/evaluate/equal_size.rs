@@ -1,22 +1,30 @@
 //! Samplers of other projects, tuned to the size of ours.
 
-use astracer_baselines::{self as baselines, BaselineSpec};
+use astracer_baselines::{self as baselines, BaselineSpec, InvalidBaseline};
 use astracer_samplers::RandomSource;
 use astracer_tuner::equal_size::{EqualSize, at_equal_size};
-use astracer_tuner::{Draw, Evaluator, Stop};
+use astracer_tuner::{Draw, Evaluator, Stop, Workload};
 
 use super::{Evaluate, SIZE_SEEDS, draw};
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// The baselines given, with their own parameters.
-pub(super) fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
+/// A baseline to compare with.
+pub(super) struct Chosen {
+    spec: BaselineSpec,
+    /// Without parameters of its own, its times are shortened to the recording, as in `tune`.
+    by_name: bool,
+}
+
+/// The baselines given.
+pub(super) fn baselines(args: &Evaluate) -> Result<Vec<Chosen>, Failure> {
     let mut chosen = Vec::new();
     for text in &args.baselines {
         if text == "all" {
-            chosen.extend(baselines::all());
+            chosen.extend(baselines::all().into_iter().map(|spec| Chosen { spec, by_name: true }));
         } else {
-            chosen.push(text.parse::<BaselineSpec>().map_err(|error| Failure::Usage(error.to_string()))?);
+            let spec = text.parse().map_err(|error: InvalidBaseline| Failure::Usage(error.to_string()))?;
+            chosen.push(Chosen { spec, by_name: !text.contains(':') });
         }
     }
     Ok(chosen)
@@ -24,7 +32,7 @@ pub(super) fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
 
 /// Tunes baselines to keep `size`.
 pub(super) fn tuned(
-    baselines: &[BaselineSpec],
+    baselines: &[Chosen],
     size: f64,
     (args, random): (&Evaluate, RandomSource),
     evaluator: &Evaluator<'_>,
@@ -32,9 +40,11 @@ pub(super) fn tuned(
 ) -> Result<Vec<EqualSize>, Failure> {
     let progress = Progress::steps("sizing baselines", baselines.len() as u64);
     let draws: Vec<Draw> = (0..SIZE_SEEDS).map(|index| draw(args, random, index)).collect();
+    let workload = evaluator.workload();
     let mut met = Vec::with_capacity(baselines.len());
-    for baseline in baselines {
-        let found = at_equal_size(evaluator.workload(), baseline, size, &draws, stop);
+    for Chosen { spec, by_name } in baselines {
+        let spec = if *by_name { spec.quickened_for(seconds(workload)) } else { spec.clone() };
+        let found = at_equal_size(workload, &spec, size, &draws, stop);
         met.push(found.ok_or(Failure::Interrupted)?);
         progress.inc(1);
     }
@@ -42,14 +52,24 @@ pub(super) fn tuned(
     Ok(met)
 }
 
-/// A warning for each baseline that cannot keep the wanted size.
-pub(super) fn missed(met: &[EqualSize], by: &str) -> String {
-    let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
-        let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
-        format!(
-            "warning: {}{by} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%\n",
-            met.spec
-        )
-    });
-    missed.collect()
+fn seconds(workload: &Workload) -> f64 {
+    workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9)
+}
+
+/// A warning for each baseline that misses the wanted size by more than `tune` allows.
+pub(super) fn missed<'m>(
+    met: &'m [EqualSize],
+    workload: &'m Workload,
+    by: &'m str,
+) -> impl Iterator<Item = String> + 'm {
+    met.iter().filter(|met| !met.is_comparable()).map(move |EqualSize { spec, tfcr, wanted_tfcr, .. }| {
+        let (reached, wanted) = (tfcr * 100.0, wanted_tfcr * 100.0);
+        let mut text =
+            format!("{spec}{by} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%");
+        if spec.quickened_for(seconds(workload)) != *spec {
+            let name = spec.kind().name;
+            text += &format!(". Its times are long for this recording; `--baselines {name}` shortens them");
+        }
+        text
+    })
 }
