@@ -320,6 +320,9 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
         text.push_str(&render::comparison(args, other, comparison));
     }
     text.push_str(&render::notes(args, &found.profile, loaded.recording.is_weighted()));
+    if let Some((other, profile)) = &compared {
+        text += &render::unweighted(args, profile, &format!(" of {}", escaped(&other.paths().join(", "))));
+    }
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
     Failure::after(output::report(&text), late)

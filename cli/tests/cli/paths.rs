@@ -168,7 +168,7 @@ fn a_comparison_separates_the_mix_of_roots() {
 }
 
 #[test]
-fn unused_weights_are_reported() {
+fn unused_and_missing_weights_are_reported() {
     let folder = Folder::new("weights");
     let request = |state: &str| {
         format!(
@@ -185,7 +185,15 @@ fn unused_weights_are_reported() {
         let file = folder.file("w.json", &request(state));
         let told = |args: &[&str]| success(&run(args)).contains("--weights");
         assert_eq!(told(&["critical-path", &file]), recorded, "{state}");
-        assert!(!told(&["critical-path", &file, "--weights"]), "{state}");
+        let weighed = |more: &[&str]| {
+            crate::unwrapped(&success(&run(&[&["critical-path", &file, "--weights"], more].concat())))
+        };
+        let once = "warning: 1 trace without a weight (ot=th): each counts once";
+        assert_eq!(weighed(&[]).contains(once), !recorded, "{state}");
+        assert_eq!(weighed(&[]).contains("which represent"), recorded, "{state}");
+        let other = folder.file("other.json", &request(""));
+        let of_other = format!("warning: 1 trace of {other} without a weight (ot=th)");
+        assert!(weighed(&["--compare", &other]).contains(&of_other), "{state}");
         assert_eq!(told(&["inspect", &file]), recorded, "{state}");
         assert_eq!(json(&["critical-path", &file, "--json"])["weights_recorded"], recorded, "{state}");
     }

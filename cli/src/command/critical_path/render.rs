@@ -16,7 +16,7 @@ const WAITS_SHOWN: usize = 10;
 /// The lines above the tables.
 pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) -> String {
     let mut text = output::plural(profile.traces, "trace");
-    if args.weights {
+    if args.weights && profile.unweighted < profile.traces {
         let _ = write!(text, ", which represent {}", output::whole(profile.weight));
     }
     if let Some(root) = &args.root {
@@ -213,11 +213,26 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
     if !args.weights && weights_recorded {
         text.push_str("hint: these traces have weights (ot=th); --weights estimates all traffic from them\n");
     }
-    if args.weights && profile.unweighted > 0 {
-        let unweighted = output::plural(profile.unweighted, "trace");
-        let _ = writeln!(text, "counted once because they have no weight (ot=th): {unweighted}");
+    text + &unweighted(args, profile, "")
+}
+
+/// A warning about traces without a weight, which `--weights` counts once. `of` names their
+/// recording, if it is not the first.
+pub(super) fn unweighted(args: &CriticalPath, profile: &Profile, of: &str) -> String {
+    let Profile { traces, unweighted, .. } = *profile;
+    let all = output::plural(traces, "trace");
+    match unweighted {
+        0 => String::new(),
+        _ if !args.weights => String::new(),
+        _ if unweighted == traces => format!(
+            "warning: {all}{of} without a weight (ot=th): each counts once, so the figures are of the traces kept, not of \
+             all\n"
+        ),
+        _ => format!(
+            "warning: {} of {all}{of} without a weight (ot=th): each counts once, so others like them may be missing\n",
+            count(unweighted)
+        ),
     }
-    text
 }
 
 /// The name of a row; the names of a path are joined by `>`.
