@@ -268,7 +268,10 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
                     // The best parameters so far, and a page about them, may be complete.
                     "out.toml" if !found.is_empty() => {
                         let text = String::from_utf8(found).expect("UTF-8");
-                        assert!(text.parse::<Parameters>().is_ok(), "{place}: {text}");
+                        let parameters = text.parse::<Parameters>();
+                        let parameters =
+                            parameters.unwrap_or_else(|error| panic!("{place}: {error}: {text}"));
+                        assert!(!line.contains("--late") || parameters.strata.is_some(), "{place}: {text}");
                     }
                     "page.html" if !found.is_empty() => {
                         assert!(found.ends_with(b"</html>") || found.ends_with(b"</html>\n"), "{place}");
@@ -316,6 +319,26 @@ fn a_time_that_is_up_is_no_interruption() {
     assert!(result.is_ok(), "{result:?}");
     let text = fs::read_to_string(folder.join("out.toml")).expect("written");
     assert!(text.parse::<Parameters>().is_ok(), "{text}");
+}
+
+/// With `--late` and a page, a sampler at the start is found first. It must not stay in the file
+/// for which strata were asked.
+#[test]
+fn strata_that_are_stopped_leave_no_other_parameters() {
+    let folder = Folder::new(100, 8);
+    let line =
+        "tune @w.jsonl --size-max 60% --late --one-key --replays 24 --report @page.html --out @out.toml";
+    let (result, questions) = counted(&folder, line, 0);
+    assert!(result.is_ok(), "{result:?}");
+    let count = questions.count.load(Ordering::Relaxed);
+    // Strata are fitted after an eighth of the checks; the comparison with baselines takes most.
+    for share in [20, 8, 7, 6, 4] {
+        fs::remove_file(folder.join("out.toml")).unwrap_or_default();
+        let (result, _) = counted(&folder, line, count / share);
+        assert!(matches!(result, Err(Failure::Interrupted)), "{share}: {result:?}");
+        let text = fs::read_to_string(folder.join("out.toml")).unwrap_or_default();
+        assert!(text.is_empty() || text.contains("[strata]"), "{share}: {text}");
+    }
 }
 
 /// If there is no time to replay the policies, the parameters that the search found are still

@@ -58,7 +58,8 @@ Examples:
   astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --json
 
 If no parameters meet the limits, the nearest are shown, nothing is written, and
-the exit code is 1. Ctrl-C writes the best parameters found so far.";
+the exit code is 1. Ctrl-C writes the best parameters found so far; with --late,
+which has no search, it writes nothing.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -370,9 +371,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         }
         Ok::<_, Failure>(())
     };
-    // A pipe cannot be rewritten, so it gets only the final text.
-    let is_replaced = files.out.target().is_some();
-    if tuning.feasible && is_replaced {
+    // A pipe cannot be rewritten, so it gets only the final text. With `--late`, nothing but strata
+    // may stay in the file.
+    let is_written_twice = files.out.target().is_some() && !args.strata.late;
+    if tuning.feasible && is_written_twice {
         late = write(parameters(args, &input, &tuning, tail.as_ref()), &mut file).err();
     }
     let (mut validated, mut strata) = (Vec::new(), None);
@@ -405,7 +407,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             general.push(warning);
         }
         // Write again, now with the warnings of the checks.
-        if file.is_some() || !is_replaced {
+        if file.is_some() || !is_written_twice {
             let text = match &strata {
                 Some(strata) => strata::text(args, &input, &strata.tuning),
                 None => parameters(args, &input, &tuning, tail.as_ref()),
