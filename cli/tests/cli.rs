@@ -17,6 +17,8 @@ mod compare;
 mod compare_logs;
 #[path = "cli/compare_reproductions.rs"]
 mod compare_reproductions;
+#[path = "cli/conflicts.rs"]
+mod conflicts;
 #[path = "cli/convert.rs"]
 mod convert;
 #[cfg(unix)]

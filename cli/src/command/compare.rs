@@ -157,7 +157,7 @@ pub(crate) struct Compare {
 
     /// Count only differences of at least this much for --fail-on: a time, a share of the good
     /// mean, or both, such as 5ms,10%.
-    #[arg(long, value_name = "LEAST", value_parser = limits::least, requires = "fail_on")]
+    #[arg(long, value_name = "LEAST", value_parser = limits::least, requires = "fail_on", conflicts_with = "explain")]
     at_least: Option<Least>,
 
     /// Print one JSON object instead of tables.

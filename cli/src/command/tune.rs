@@ -104,7 +104,7 @@ pub(crate) struct Tune {
 
     /// Write an equal share of all traces unless the parameters are 10% better than one, on halves
     /// of the time they were not tuned on. Without it, only if they are surely not.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "split")]
     pub(crate) or_equal: bool,
 
     /// Do not try keys other than --key.

@@ -44,11 +44,11 @@ pub(super) struct Merge {
     pub(super) merged: Option<Form>,
 
     /// Print records of this severity and above: trace, debug, info, warn, error or fatal.
-    #[arg(long, value_name = "SEVERITY", requires = "merged", value_parser = severity)]
+    #[arg(long, value_name = "SEVERITY", requires = "merged", conflicts_with = "json", value_parser = severity)]
     level: Option<Severity>,
 
     /// Print records whose text matches the regular expression.
-    #[arg(long, value_name = "REGEX", requires = "merged")]
+    #[arg(long, value_name = "REGEX", requires = "merged", conflicts_with = "json")]
     grep: Option<Regex>,
 
     /// Print records that state or mention the id of this trace, under whatever name; without
@@ -57,15 +57,15 @@ pub(super) struct Merge {
     trace: Option<TraceIds>,
 
     /// Print records from this time on: in UTC, or before now, as in 15m.
-    #[arg(long, value_name = "TIME", requires = "merged", value_parser = when)]
+    #[arg(long, value_name = "TIME", requires = "merged", conflicts_with = "json", value_parser = when)]
     since: Option<u64>,
 
     /// Print records up to this time.
-    #[arg(long, value_name = "TIME", requires = "merged", value_parser = when)]
+    #[arg(long, value_name = "TIME", requires = "merged", conflicts_with = "json", value_parser = when)]
     until: Option<u64>,
 
     /// Wait for what is written to the logs, until Ctrl-C.
-    #[arg(long, requires = "merged")]
+    #[arg(long, requires = "merged", conflicts_with = "json")]
     pub(super) follow: bool,
 }
 

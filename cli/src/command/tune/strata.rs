@@ -39,13 +39,14 @@ pub(crate) struct StrataArgs {
     /// Read such a sample by its weights.
     #[arg(long, conflicts_with_all = [
         "tail", "sampler", "objective", "risk", "per_key", "min_kept", "or_equal", "split", "traces_per_second",
-        "bytes_per_second", "size_min", "window", "starts", "iterations", "time", "verbose",
+        "bytes_per_second", "size_min", "window", "starts", "iterations", "time", "verbose", "provisional", "ring", "hold",
     ])]
     pub(crate) late: bool,
 
     /// Decide when a trace starts, even if deciding at its end is a tenth better on unseen time and
     /// costs little, in which case that is what is written by default.
-    #[arg(long, conflicts_with = "late")]
+    // clap passes over `requires` where the required option conflicts with another.
+    #[arg(long, conflicts_with_all = ["late", "record", "kinds"])]
     pub(crate) no_late: bool,
 
     /// Traces to record for each that the head sampler would keep, such as 5, or all [default: all
