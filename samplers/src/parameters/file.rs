@@ -1,5 +1,7 @@
 //! The structure of the file, and its conversion to parameters.
 
+mod newer;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
@@ -39,10 +41,10 @@ struct File {
     bump: Option<Spanned<BumpTable>>,
     bucket: Option<Spanned<BucketTable>>,
     cap: Option<Spanned<CapTable>>,
-    tail: Option<TailTable>,
-    budget: Option<BudgetTable>,
-    recorded: Option<RecordedTable>,
-    strata: Option<StrataTable>,
+    tail: Option<Spanned<TailTable>>,
+    budget: Option<Spanned<BudgetTable>>,
+    recorded: Option<Spanned<RecordedTable>>,
+    strata: Option<Spanned<StrataTable>>,
 }
 
 #[derive(Deserialize)]
@@ -209,6 +211,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         let message = format!("unknown version {version}: use a version from {first} to {last}");
         return Err(ParametersError::at(text, Some(file.version.span()), message));
     }
+    newer::refuse(text, &file, version)?;
     let random = match &file.random {
         None => RandomSource::default(),
         Some(name) => RandomSource::from_name(name.get_ref()).ok_or_else(|| {
@@ -230,11 +233,11 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         key = at_end.into_inner().into_iter().fold(key, KeyRule::with_attribute_at_end);
     }
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
-    let tail = file.tail.map(|table| tail(text, table)).transpose()?.unwrap_or_default();
+    let tail = file.tail.map(|table| tail(text, table.into_inner())).transpose()?.unwrap_or_default();
     let is_late = file.strata.is_some();
-    let budget = file.budget.map(|table| budget(text, table, is_late)).transpose()?;
-    let strata = file.strata.map(|table| strata(text, table)).transpose()?;
-    let recorded_kept = file.recorded.map(|table| probability(text, &table.kept)).transpose()?;
+    let budget = file.budget.map(|table| budget(text, table.into_inner(), is_late)).transpose()?;
+    let strata = file.strata.map(|table| strata(text, table.into_inner())).transpose()?;
+    let recorded_kept = file.recorded.map(|table| probability(text, &table.get_ref().kept)).transpose()?;
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
         file.never.map(|_| Ok(Config::Never)),

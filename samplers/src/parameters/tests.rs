@@ -435,3 +435,32 @@ fn strata_that_cannot_be_are_refused_with_their_line() {
     let at_end = "version = 6\n[key]\nat_end = [\"a\"]\n[ratio]\nprobability = 0.1\n";
     refused(at_end, Some(3), "add [strata]");
 }
+
+/// Readers of older versions refuse these tables, so a file with one of them and an older version
+/// would work with some readers only.
+#[test]
+fn a_table_that_is_newer_than_the_file_is_refused() {
+    let own = "[bump]\nlambda = 3.0\n[bump.probability_by_key]\na = 0.5\n";
+    for (before, table, line, since) in [
+        ("[bump]\nlambda = 3.0\n", "bump.min_by_key", "a = 0.5", 2),
+        ("[bump]\nlambda = 3.0\n", "bump.probability_by_key", "a = 0.5", 2),
+        ("[always]\n", "cap", "traces = 1.0", 3),
+        ("[always]\n", "tail", "policies = [\"error\"]", 4),
+        ("[always]\n", "budget", "bytes = 1e6", 4),
+        (own, "bump.share_by_key", "a = 0.5", 5),
+        ("[never]\n[tail]\npolicies = [\"slow:p99\"]\n", "tail.slow_from", "p99 = { a = \"1s\" }", 5),
+        ("[always]\n", "recorded", "kept = 0.1", 5),
+        ("[ratio]\nprobability = 0.1\n", "strata", "size = 0.1", 6),
+    ] {
+        let file = |version: u32| format!("version = {version}\n{before}[{table}]\n{line}\n");
+        assert!(file(since).parse::<Parameters>().is_ok(), "{}", file(since));
+        // A table of keys has the place of its first key.
+        let keys = usize::from(table.contains('.'));
+        let place = file(since).lines().count() - 1 + keys;
+        let says = format!(
+            "[{table}] came with version {since} of the format, and this file has version {}",
+            since - 1
+        );
+        refused(&file(since - 1), Some(place), &says);
+    }
+}
