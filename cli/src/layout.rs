@@ -163,10 +163,10 @@ fn folded(name: &str, width: usize) -> Vec<String> {
     }
 }
 
-/// The number of bytes that fit into a line. If its second half has a separator, the line ends
-/// after the last one.
+/// The number of bytes that fit into a line. If its second half has a space, the line ends after
+/// the last one, so that words stay whole; otherwise after the last other separator there.
 fn break_at(text: &str, columns: usize) -> usize {
-    let (mut used, mut end, mut separated) = (0, 0, None);
+    let (mut used, mut end, mut spaced, mut separated) = (0, 0, None, None);
     let mut chars = text.char_indices().peekable();
     while let Some((at, char)) = chars.next() {
         used += measure_text_width(char.encode_utf8(&mut [0; 4]));
@@ -176,15 +176,16 @@ fn break_at(text: &str, columns: usize) -> usize {
         end = at + char.len_utf8();
         // A decimal point is no separator.
         let is_number = char == '.' && chars.peek().is_some_and(|(_, next)| next.is_ascii_digit());
-        if used * 2 > columns
-            && !is_number
-            && matches!(char, ' ' | ',' | ';' | '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&')
-        {
-            separated = Some(end);
+        if used * 2 > columns && !is_number {
+            match char {
+                ' ' => spaced = Some(end),
+                ',' | ';' | '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&' => separated = Some(end),
+                _ => {}
+            }
         }
     }
     // At least one character, however narrow the column.
-    separated.unwrap_or(end).max(text.chars().next().map_or(0, char::len_utf8))
+    spaced.or(separated).unwrap_or(end).max(text.chars().next().map_or(0, char::len_utf8))
 }
 
 /// A text whose middle is replaced by `...` if it has more than this number of columns.
@@ -303,6 +304,9 @@ mod tests {
         );
         assert_eq!(text, expected);
         assert_eq!(folded("ab", 4), ["ab"]);
+        let baseline = "best baseline: jaeger-adaptive";
+        assert_eq!(folded(baseline, 23), ["best baseline:", "  jaeger-adaptive"]);
+        assert_eq!(folded(baseline, 15), ["best baseline:", "  jaeger-", "  adaptive"]);
         assert_eq!(folded("abcdefgh", 4), ["abcd", "  ef", "  gh"]);
         assert_eq!(folded("abcdefghijkl", 4), ["abc.", "  ..", "  kl"]);
     }
