@@ -77,6 +77,22 @@ fn tune_writes_a_cap_and_prints_the_bill() {
     assert!(!file().contains("[cap]"), "{}", file());
 }
 
+/// However much there is to say, a cap that was not asked for is on the screen of at most 20 lines.
+#[test]
+fn a_full_screen_has_the_line_of_the_cap() {
+    let input =
+        Scratch::new("full.jsonl", &spans(400, 50, |n| (format!("GET /a{}", n * n % 13), n % 50 == 25)));
+    let out = Scratch::new("full.toml", "");
+    let mut args =
+        vec!["tune", input.path(), "--one-key", "--size-max", "50%", "--no-late", "--out", out.path()];
+    for _ in 0..3 {
+        args.extend(["--validate", input.path()]);
+    }
+    let text = success(&run(&args));
+    assert!(text.contains("\nCap: 3 x the busiest minute, at most "), "{text}");
+    assert!(text.contains("more notes: see --verbose") && text.lines().count() <= 20, "{text}");
+}
+
 /// One call in 20 takes 100 ms longer, which no head sampler can foresee. The strata that
 /// `tune --late` writes are those that `evaluate` replays.
 #[test]

@@ -199,13 +199,7 @@ fn sentences(found: &Found) -> Vec<String> {
             output::percent(there.replayed.tfcr.mean)
         ));
     }
-    if let Some(bounds) = &tuning.bounds {
-        all.push(format!(
-            "Cap: {} x the busiest minute, at most {} a day from each process (--no-cap).\n",
-            bounds.times,
-            output::bytes(bounds.bytes_a_day as u64)
-        ));
-    }
+    all.extend(tuning.bounds.as_ref().map(table::cap));
     if let Some(growth) = &tuning.growth {
         let without = if tuning.cap == Cap::none() { "" } else { " without the cap" };
         let steered = if tuning.slower > 1.05 { ", and the size again after three hours" } else { "" };

@@ -7,6 +7,7 @@ use astracer_tuner::expect::Expected;
 use astracer_tuner::growth::Growth;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
+use astracer_tuner::tune::Bounds;
 use astracer_tuner::{Candidate, Clock, Objective, Parameters, Tuning, Workload};
 
 use super::{Report, provisional};
@@ -294,7 +295,7 @@ pub(super) fn keys_tried(report: &Report<'_>) -> Vec<String> {
     all
 }
 
-/// Sentences that are left out first: on the bill, and on a choice between two ways to record.
+/// Sentences that are left out first: on half-lives, and on choices that were not tried.
 fn asides(report: &Report<'_>) -> Vec<String> {
     let (tuning, mut all) = (report.tuning, Vec::new());
     if let Some(trial) = tuning.clock.as_ref().filter(|trial| trial.calls > 0.0 || trial.of_seconds() > 0.0) {
@@ -306,13 +307,6 @@ fn asides(report: &Report<'_>) -> Vec<String> {
         };
         all.push(format!(
             "Half-lives in {used}: {calls} of an equal share in calls, {seconds} in seconds{speeds}.\n"
-        ));
-    }
-    if let Some(bounds) = &tuning.bounds {
-        all.push(format!(
-            "Cap: {} x the busiest minute, at most {} a day from each process (--no-cap).\n",
-            bounds.times,
-            output::bytes(bounds.bytes_a_day as u64)
         ));
     }
     all.extend(untried(report));
@@ -328,10 +322,21 @@ fn untried(report: &Report<'_>) -> Option<String> {
     report.is_only_at_start.then(|| says.to_owned())
 }
 
-/// The files written, and what to do with them.
+/// The cap that is written if none was given.
+pub(super) fn cap(bounds: &Bounds) -> String {
+    format!(
+        "Cap: {} x the busiest minute, at most {} a day per process (--no-cap).\n",
+        bounds.times,
+        output::bytes(bounds.bytes_a_day as u64)
+    )
+}
+
+/// The files written, with a cap that was not asked for, and what to do with them. It is always
+/// shown.
 fn ending(report: &Report<'_>, verbose: bool) -> String {
     let mut text = String::new();
     if let Some(out) = report.out {
+        text.extend(report.tuning.bounds.as_ref().map(cap));
         let out = output::shown(out);
         let _ = writeln!(text, "\nwrote {out}. To use it, start the service with");
         let _ = writeln!(text, "  OTEL_TRACES_SAMPLER=astracer_file OTEL_TRACES_SAMPLER_ARG={out}");
