@@ -34,6 +34,12 @@ impl Damage {
     }
 }
 
+/// The description of records that are missing without a damaged part in their file.
+const MISSING: &str = "records before this place are missing";
+
+/// Segments without a file: the name of the first, and the description of the damage.
+pub(crate) type Gone = Option<(String, &'static str)>;
+
 /// The maximum number of damaged places that are listed.
 const PLACES_MAX: usize = 1_000;
 
@@ -59,10 +65,26 @@ impl Damages {
                 last.spans = Some(spans);
             }
             _ if spans == 0 => {}
-            _ => self.push(Damage {
-                spans: Some(spans),
-                ..Damage::new(file, (offset, 0), "records before this place are missing")
-            }),
+            _ => self.push(Damage { spans: Some(spans), ..Damage::new(file, (offset, 0), MISSING) }),
+        }
+    }
+
+    /// Like [`Self::lost`], where segments before `offset` of `file`, or after it, may be gone. The
+    /// first of them is then the place of what is lost without a trace.
+    pub(crate) fn lost_with(&mut self, (file, offset): (&str, u64), gone: Gone, spans: u64) {
+        self.lost(file, offset, spans);
+        self.name_gone((file, offset), gone);
+    }
+
+    /// Replaces the place of records that are missing without a trace by the segments that are
+    /// gone there.
+    pub(crate) fn name_gone(&mut self, (file, offset): (&str, u64), gone: Gone) {
+        let place = self
+            .places
+            .last_mut()
+            .filter(|place| place.description == MISSING && (&*place.file, place.offset) == (file, offset));
+        if let (Some(place), Some((name, description))) = (place, gone) {
+            (place.file, place.offset, place.description) = (name, 0, description);
         }
     }
 

@@ -84,6 +84,7 @@ mod damage;
 mod dead;
 mod disk;
 mod frame;
+mod gone;
 mod inventory;
 mod ledger;
 mod letters;

@@ -5,6 +5,7 @@ use std::io;
 use crate::cursor::Position;
 use crate::damage::Damage;
 use crate::frame::SEGMENT_START;
+use crate::gone::gone;
 use crate::record::{Ends, Record, RecordId};
 use crate::scan::Found;
 use crate::segment::{BAD_PAYLOAD, NO_FRAME, UNFINISHED};
@@ -204,7 +205,11 @@ impl Spool {
         let is_known =
             self.live.segments.iter().any(|segment| segment.number == next && segment.header.is_some());
         if is_known {
+            let name = self.live.segment(number).map(|segment| segment.name.clone());
+            let first = if name.is_some() { number.saturating_add(1) } else { number.max(1) };
             self.give_up_damaged(before_next);
+            let place = (name.as_deref().unwrap_or("live"), self.frontier.offset);
+            self.damage.name_gone(place, gone(&*self.disk, "live", first..next));
         }
         self.frontier = Position { segment: next, offset: SEGMENT_START, settled: self.frontier.settled };
         true

@@ -7,6 +7,7 @@ use crate::cursor::{Cursor, Failure, Position, peek};
 use crate::damage::{Damage, Damages};
 use crate::disk::Disk;
 use crate::frame::SEGMENT_START;
+use crate::gone::{gone, gone_after};
 use crate::inventory::Inventory;
 use crate::ledger::{Book, Ledger};
 use crate::letters::uncommitted;
@@ -81,6 +82,7 @@ impl Spool {
         // The end of the log may have been lost, and with it records that are already settled.
         // Their spans still count.
         live.spans_total = live.spans_total.max(position.settled).max(noted.end.unwrap_or(0));
+        let noted_segment = position.segment.max(1);
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
             // The cursor's segment is gone or never existed: begin at the first existing segment.
@@ -150,6 +152,11 @@ impl Spool {
         });
         if let Some(first) = first.filter(|&first| first > position.settled) {
             spool.give_up_damaged(first);
+            let first = spool.live.segments.front();
+            let until = first.map_or(noted_segment.saturating_add(2), |first| first.number);
+            let name = first.map_or("live", |first| &first.name);
+            let gone = gone(&*spool.disk, "live", noted_segment..until);
+            spool.damage.name_gone((name, position.offset), gone);
             spool.commit();
         }
         spool.open_letters(noted.book.is_some(), noted.dead_end)?;
@@ -338,7 +345,7 @@ impl Spool {
         }
         self.dead.spans_total = self.dead.spans_total.max(end.unwrap_or(0));
         let expected = self.book.letters.kept;
-        let found = check_letters(self.dead.segments.make_contiguous(), end, &mut self.damage)?;
+        let found = check_letters(&*self.disk, self.dead.segments.make_contiguous(), end, &mut self.damage)?;
         match is_known {
             true => {
                 let last = self.dead.segments.back().map_or(("dead", 0), |last| (&*last.name, last.bytes));
@@ -359,19 +366,22 @@ impl Spool {
 
 /// Checks dead letters, and returns the number of their spans. `end` is the number that were ever
 /// appended, if that is known.
-pub(crate) fn check_letters(
+fn check_letters(
+    disk: &dyn Disk,
     segments: &mut [Segment],
     end: Option<u64>,
     damage: &mut Damages,
 ) -> io::Result<u64> {
     let begins: Vec<_> =
         segments.iter().map(|segment| segment.header.map(|header| header.spans_before)).collect();
+    let numbers: Vec<_> = segments.iter().map(|segment| segment.number).collect();
     let mut spans = 0;
     for (index, segment) in segments.iter_mut().enumerate() {
         let next = begins[index + 1..].iter().find_map(|begin| *begin).or(end);
         segment.check(segment.bytes, next, damage, |_, frame, _| {
             spans += if frame.was_refused(next) { 0 } else { u64::from(frame.spans) };
         })?;
+        damage.name_gone((&segment.name, segment.bytes), gone_after(disk, "dead", &numbers[index..]));
     }
     Ok(spans)
 }

@@ -7,6 +7,7 @@ use crate::cursor::Failure;
 use crate::damage::{Damage, Damages};
 use crate::disk::Disk;
 use crate::frame::FrameHeader;
+use crate::gone::{gone, gone_after};
 use crate::inventory::Inventory;
 use crate::ledger::{Book, Ledger};
 use crate::letters::{split, uncommitted};
@@ -88,16 +89,21 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     if let (Some(first), Some(settled)) = (live.first(), noted.position.map(|position| position.settled))
         && let Some(header) = first.header
     {
-        damage.lost(&first.name, 0, header.spans_before.saturating_sub(settled));
+        let gone = gone(disk, "live", position.segment.max(1)..first.number);
+        damage.lost_with((&first.name, 0), gone, header.spans_before.saturating_sub(settled));
     }
     // A log of which nothing is left, though not everything was settled.
     if live.is_empty() {
-        damage.lost("live", 0, noted.end.unwrap_or(0).saturating_sub(position.settled));
+        let first = position.segment.max(1);
+        let gone = gone(disk, "live", first..first.saturating_add(2));
+        damage.lost_with(("live", 0), gone, noted.end.unwrap_or(0).saturating_sub(position.settled));
     }
     let begins = |segments: &[Segment]| -> Vec<Option<u64>> {
         segments.iter().map(|segment| segment.header.map(|header| header.spans_before)).collect()
     };
-    let live_begins = begins(&live);
+    let numbers =
+        |segments: &[Segment]| -> Vec<u64> { segments.iter().map(|segment| segment.number).collect() };
+    let (live_begins, live_numbers) = (begins(&live), numbers(&live));
     let mut frames_end = 0;
     for (index, segment) in live.iter_mut().enumerate() {
         let next = live_begins[index + 1..].iter().find_map(|begin| *begin);
@@ -118,6 +124,7 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
             }
         };
         let part = read(segment, end, &mut damage, |offset, frame, _| good(offset, frame))?;
+        damage.name_gone((&part.name, part.bytes), gone_after(disk, "live", &live_numbers[index..]));
         if segment.header.is_none() && index == 0 {
             damage.lost(&part.name, 0, end.unwrap_or(0).saturating_sub(position.settled));
         }
@@ -135,7 +142,7 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     }
     let first_begin = live_begins.first().copied().flatten();
     let settled = noted.position.map(|position| position.settled).max(first_begin).unwrap_or(0);
-    let dead_begins = begins(&dead);
+    let (dead_begins, dead_numbers) = (begins(&dead), numbers(&dead));
     let tails = uncommitted(&mut dead, settled)?;
     let mut letters = 0;
     for (index, segment) in dead.iter_mut().enumerate() {
@@ -156,6 +163,7 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
                 reasons.push((reason, spans));
             }
         })?;
+        damage.name_gone((&segment.name, segment.bytes), gone_after(disk, "dead", &dead_numbers[index..]));
         report.dead.push(segment);
     }
     let mut book = noted.book.unwrap_or_else(|| Book::begin(settled, letters));

@@ -2,7 +2,7 @@
 //! loss is counted.
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Settings, Settlement, Spool, verify};
+use astracer_spool::{Damage, Disk as _, Settings, Settlement, Spool, verify};
 
 use crate::support::{check_law, drain, number, open, payload, spans};
 
@@ -137,4 +137,40 @@ fn a_lost_cursor_costs_duplicates_and_no_record() {
     drop(spool);
     disk.set("cursor", vec![0xff; 128]);
     assert_eq!(drain(&mut open(&disk, &settings)), [0, 1, 2, 3, 4, 5]);
+}
+
+/// Six records in segments of one: without the file of a segment, its name is the place of what is
+/// lost, for `verify` and for a process that reads on. A range has the name of its first segment.
+#[test]
+fn a_missing_segment_is_named() {
+    let filled = || {
+        let disk = MemoryDisk::default();
+        let settings = Settings::default().with_segment_bytes(80);
+        let mut spool = open(&disk, &settings);
+        (0..6).for_each(|number| spool.append(0, 0, spans(number), &payload(number, 0)).unwrap());
+        drop(spool);
+        (disk, settings)
+    };
+    let (one, several) = ("this segment is missing", "segments from this one on are missing");
+    for (gone, says) in [(3..4, one), (1..2, one), (2..5, several), (1..3, several), (1..7, several)] {
+        let (disk, settings) = filled();
+        let name = |number: u64| format!("live-{number:08}.seg");
+        gone.clone().for_each(|number| disk.remove(&name(number)).unwrap());
+        let lost: u64 = gone.clone().map(|number| u64::from(spans(number - 1))).sum();
+        let expected = [(name(gone.start), 0, Some(lost), says)];
+        let places = |damage: &[Damage]| -> Vec<_> {
+            let place =
+                |damage: &Damage| (damage.file.clone(), damage.offset, damage.spans, damage.description);
+            damage.iter().map(place).collect()
+        };
+        assert_eq!(places(&verify(&disk).unwrap().damage), expected, "{gone:?}");
+        let mut spool = open(&disk, &settings);
+        drain(&mut spool);
+        assert_eq!(places(spool.damage()), expected, "{gone:?}");
+    }
+    // A file in the segment's place is named as it is.
+    let (disk, _) = filled();
+    disk.set("live-00000003.seg", vec![0; 200]);
+    let damage = verify(&disk).unwrap().damage;
+    assert!(damage.iter().all(|damage| ![one, several].contains(&damage.description)), "{damage:?}");
 }
