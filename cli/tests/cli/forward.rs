@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::options::{Codes, RECEIVE, REFUSED};
 use crate::spool::two_spans;
 use crate::wire::Receiver;
-use crate::{Scratch, TWO_TRACES, run, success, unwrapped};
+use crate::{Scratch, TWO_TRACES, failure, run, success, unwrapped};
 
 const RECEIVE_TLS: &[&str] =
     &["receive", "--out", "received", "--otlp", "127.0.0.1:0", "--tls-key", "nowhere"];
@@ -168,6 +168,19 @@ fn one_folder_is_not_recording_and_spool() {
         assert!(error.contains("also the folder of --out"), "{error}");
     }
     assert!(!out.exists());
+}
+
+/// A folder cannot be made where a file is; the disk has enough space.
+#[test]
+fn a_file_is_no_spool() {
+    let (out, file) =
+        (tempfile::tempdir().expect("a temporary folder"), Scratch::new("spool", "not a spool"));
+    let below = format!("{}/spool", file.path());
+    let args = ["receive", "--otlp", "127.0.0.1:0", "--forward", "otlp://127.0.0.1:1", "--out"];
+    for spool in [file.path(), &below] {
+        let output = run(&[&args[..], &[out.path().to_str().expect("UTF-8"), "--spool", spool]].concat());
+        failure(&output, 1, &["a file is where a folder should be: choose another path"]);
+    }
 }
 
 /// Above 64 MiB, 891,700 dead letters were thrown away, and nothing said so afterwards.

@@ -1,8 +1,8 @@
 //! Errors that tell the operator what to do.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::text::escaped;
 
@@ -166,9 +166,21 @@ impl ExportError {
         }
     }
 
-    /// Creates the error of a file that could not be written.
-    pub fn file(target: impl Into<String>, error: &std::io::Error) -> Self {
-        Self::new(ErrorKind::File, target, error.to_string())
+    /// Creates the error of a file or folder that could not be written. Its remedy depends on the
+    /// error of the operating system.
+    pub fn file(target: impl Into<String>, error: &io::Error) -> Self {
+        let remedy = match error.kind() {
+            // Creating a folder where a file is reports either.
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                "a file is where a folder should be: choose another path, or move the file"
+            }
+            io::ErrorKind::IsADirectory => "a folder is where a file should be: choose another path",
+            io::ErrorKind::PermissionDenied => "let this process write there, or choose another path",
+            io::ErrorKind::ReadOnlyFilesystem => "choose a path on a disk that can be written",
+            io::ErrorKind::StorageFull => "free space on its disk, or choose another path",
+            _ => ErrorKind::File.remedy(),
+        };
+        Self::new(ErrorKind::File, target, error.to_string()).with_remedy(remedy)
     }
 
     /// Marks the error as retryable, after the pause that the server asked for, if any.
@@ -281,5 +293,23 @@ mod tests {
         assert!(text.starts_with("a\\u{202e}b: the server rejected"), "{text}");
         assert!(text.contains(" (no\\nfaked line\\u{1b}[2J); check"), "{text}");
         assert_eq!(error.detail(), "no\nfaked line\u{1b}[2J");
+    }
+
+    /// The operating system's own errors, for paths that exist in this crate.
+    #[cfg(unix)]
+    #[test]
+    fn the_remedy_of_a_file_fits_the_error_of_the_system() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = folder.join("Cargo.toml");
+        let remedy = |error: io::Error| ExportError::file("f", &error).remedy().to_owned();
+        for error in [std::fs::create_dir_all(&file), std::fs::create_dir_all(file.join("below"))] {
+            let remedy = remedy(error.expect_err("a file is there"));
+            assert!(remedy.starts_with("a file is where a folder should be"), "{remedy}");
+        }
+        let opened = std::fs::File::create(folder);
+        assert!(remedy(opened.expect_err("a folder")).starts_with("a folder is where a file should be"));
+        let full = io::Error::from_raw_os_error(28);
+        assert!(remedy(full).starts_with("free space"), "ENOSPC");
+        assert_eq!(remedy(io::ErrorKind::NotFound.into()), ErrorKind::File.remedy());
     }
 }
