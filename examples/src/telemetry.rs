@@ -465,16 +465,10 @@ impl Running {
     }
 }
 
-/// Traces that strata and each policy kept, and each key's roots, errors and durations. Empty
-/// without policies.
+/// Traces that each policy kept, and each key's roots, errors and durations. Empty without
+/// policies.
 fn late(handle: &Handle, stats: &Stats) -> String {
     let mut text = String::new();
-    if let Some(strata) = &stats.tail.strata {
-        text.push_str(&format!(
-            "\nkept by strata: {} of {} recorded traces, {} more refused by the cap",
-            strata.kept, strata.decided, strata.refused
-        ));
-    }
     for policy in &stats.tail.policies {
         text.push_str(&format!(
             "\nkept late by {}: {} traces, {} more refused by its budget",

@@ -113,7 +113,9 @@ impl fmt::Display for Stats {
             self.spans_lost,
             self.spans_open + self.spans_waiting
         )?;
-        if !self.tail.policies.is_empty() {
+        // Callers can have traces kept without policies here.
+        let tail = &self.tail;
+        if !tail.policies.is_empty() || tail.strata.is_some() || tail.traces_given_up.total() > 0 {
             write!(f, "; {}", self.tail)?;
         }
         if let Some(reason) = &self.waiting {
@@ -305,5 +307,38 @@ impl Counters {
             tail,
             ..Stats::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use astracer_samplers::strata::StrataCounts;
+
+    use super::*;
+
+    /// Traces that a small ring evicts are lost, whether policies or strata would have decided, or
+    /// a caller.
+    #[test]
+    fn traces_that_were_given_up_are_shown_without_policies() {
+        let given_up = GivenUpTraces { ring_full: 7, ..GivenUpTraces::default() };
+        let tail = TailStats {
+            traces_held: 2,
+            traces_given_up: given_up,
+            ring_bytes_max: 4096,
+            ..TailStats::default()
+        };
+        let shown = |tail: TailStats| Stats { tail, ..Stats::default() }.to_string();
+        let says = "; 0 traces kept late, 2 held, 7 given up (ring_full 7); ring 0 of 4096 bytes";
+        assert!(shown(tail.clone()).ends_with(says), "{}", shown(tail));
+        let mut strata = StrataCounts::default();
+        (strata.decided, strata.kept, strata.strata) = (9, 3, 4);
+        let of_strata = shown(TailStats { strata: Some(strata), ..tail.clone() });
+        assert!(
+            of_strata.contains("; 3 of 9 recorded traces kept by 4 strata; 0 traces kept late"),
+            "{of_strata}"
+        );
+        let full = shown(TailStats { without_slot: 5, ..tail });
+        assert!(full.ends_with("; 5 not recorded for want of a slot"), "{full}");
+        assert!(!shown(TailStats::default()).contains("given up"));
     }
 }

@@ -47,6 +47,20 @@ fn each_example_draws_traces_and_says_what_it_did_not_make() {
     }
 }
 
+/// A ring of 2,000 bytes holds a few recorded traces; the summary counts the others.
+#[test]
+fn traces_that_a_small_ring_gives_up_are_in_the_summary() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("strata.toml");
+    let strata = "[strata]\nsize = 0.1\nrecord = \"all\"\n";
+    let text = format!("version = 6\n[never]\n[tail]\npolicies = []\nring_bytes = 2000\n{strata}");
+    std::fs::write(&file, text).expect("written");
+    let options = ["--requests", "400", "--export", "none", "--parameters", file.to_str().expect("UTF-8")];
+    let text = run(env!("CARGO_BIN_EXE_axum"), &options);
+    let given_up = text.split(" given up (").nth(1).expect(&text);
+    assert!(given_up.contains("ring_full ") && text.contains("; ring 0 of 2000 bytes"), "{text}");
+}
+
 /// Nothing listens on port 1 (tcpmux).
 #[test]
 fn an_example_without_a_server_fails_and_says_what_was_lost() {

@@ -86,21 +86,28 @@ impl fmt::Display for TailStats {
             }
             f.write_str("; ")?;
         }
-        write!(f, "{} traces kept late (", self.kept)?;
-        for (at, PolicyCounts { policy, budget, kept, refused, .. }) in self.policies.iter().enumerate() {
-            write!(f, "{}{policy}: {kept} kept", if at == 0 { "" } else { "; " })?;
+        write!(f, "{} traces kept late", self.kept)?;
+        let mut before = " (";
+        for PolicyCounts { policy, budget, kept, refused, .. } in &self.policies {
+            write!(f, "{before}{policy}: {kept} kept")?;
             if *refused > 0 {
                 write!(f, ", {refused} refused by its budget {budget}")?;
             }
+            before = "; ";
         }
         for (by, kept) in [("by hand", self.kept_by_hand), ("for callers", self.kept_by_caller)] {
             if kept > 0 {
-                write!(f, "; {by}: {kept} kept")?;
+                write!(f, "{before}{by}: {kept} kept")?;
+                before = "; ";
             }
         }
-        write!(f, "), {} held, {} given up", self.traces_held, self.traces_given_up.total())?;
+        f.write_str(if before == "; " { ")" } else { "" })?;
+        write!(f, ", {} held, {} given up", self.traces_held, self.traces_given_up.total())?;
         write_reasons(f, self.traces_given_up.iter())?;
         write!(f, "; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)?;
+        if self.without_slot > 0 {
+            write!(f, "; {} not recorded for want of a slot", self.without_slot)?;
+        }
         if self.boosts > 0 { write!(f, "; {} boosts", self.boosts) } else { Ok(()) }
     }
 }
