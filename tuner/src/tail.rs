@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use astracer_model::{Status, TraceId};
 use astracer_recording::recording::{Recording, SpanView, TraceView};
+use astracer_samplers::strata::Record;
 use astracer_samplers::tail::{
     Decided, Ended, Limits, Policy, PolicyCounts, ProvisionalMode, Quantile, Rule, Severity, Slow, SlowFrom,
     Tail, TailSampler, Trace, Value, View,
@@ -187,7 +188,9 @@ impl Outcomes {
         if !sampler.replay(workload, draw, stop, |arrival, _| states[arrival] = State::ByHead) {
             return None;
         }
-        self.run_behind(workload, states, draw, stop)
+        // What strata record, policies see.
+        let records_all = matches!(sampler, Candidate::Late(late, _) if late.strata.record() == Record::All);
+        self.run_behind(workload, (states, records_all), draw, stop)
     }
 
     /// Replays the policies behind a sampler that keeps these traces on a draw: places in
@@ -201,17 +204,17 @@ impl Outcomes {
     ) -> Option<Run> {
         let mut states = vec![State::Dropped; workload.arrivals().len()];
         head.iter().for_each(|&arrival| states[arrival] = State::ByHead);
-        self.run_behind(workload, states, draw, stop)
+        self.run_behind(workload, (states, false), draw, stop)
     }
 
     fn run_behind(
         &self,
         workload: &Workload,
-        states: Vec<State>,
+        (states, records_all): (Vec<State>, bool),
         draw: &Draw,
         stop: Stop<'_>,
     ) -> Option<Run> {
-        let mut replay = Replay::new(self, workload, states);
+        let mut replay = Replay::new(self, workload, (states, records_all));
         let mut numbers = Numbers::new(workload, draw);
         for (place, (at_ns, arrival)) in draw.arrivals(workload, stop)?.into_iter().enumerate() {
             if stop.is_asked_at(place) {
@@ -409,6 +412,7 @@ struct Replay<'a> {
     outcomes: &'a Outcomes,
     workload: &'a Workload,
     sampler: TailSampler,
+    records_all: bool,
     /// The state of each arrival.
     states: Vec<State>,
     old: HashMap<u32, Old>,
@@ -435,8 +439,13 @@ enum State {
 }
 
 impl<'a> Replay<'a> {
-    fn new(outcomes: &'a Outcomes, workload: &'a Workload, states: Vec<State>) -> Self {
+    fn new(
+        outcomes: &'a Outcomes,
+        workload: &'a Workload,
+        (states, records_all): (Vec<State>, bool),
+    ) -> Self {
         Self {
+            records_all,
             outcomes,
             workload,
             sampler: TailSampler::new(&outcomes.tail, Limits::single_threaded()),
@@ -459,7 +468,7 @@ impl<'a> Replay<'a> {
             return;
         }
         let key = self.sampler.key(self.workload.key(arrival));
-        if !self.sampler.is_recorded(key, randomness, Nanos::new(at_ns)) {
+        if !self.sampler.is_recorded(key, randomness, Nanos::new(at_ns)) && !self.records_all {
             return;
         }
         self.run.recorded += 1;

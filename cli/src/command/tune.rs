@@ -8,6 +8,7 @@ mod rounds;
 mod shared_limits;
 mod strata;
 mod table;
+mod together;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -409,7 +410,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         // Write again, now with the warnings of the checks.
         if file.is_some() || !is_written_twice {
             let text = match &strata {
-                Some(strata) => strata::text(args, &input, &strata.tuning),
+                Some(strata) => strata::text(args, &input, &strata.tuning, None),
                 None => parameters(args, &input, &tuning, tail.as_ref()),
             };
             late = late.or(write(text, &mut file).err());

@@ -54,9 +54,9 @@ fn an_option_without_effect_is_refused() {
         (&["tune", "-", "--validate", "-"], "standard input can be read only once"),
         (&["tune", "x", "--no-late", "--kinds", "never"], "'--no-late' cannot be used with '--kinds <WHEN>'"),
         (&["tune", "x", "--no-late", "--record", "3"], "'--no-late' cannot be used with '--record <TIMES>'"),
-        (&["tune", "x", "--late", "--ring", "1MB"], "'--late' cannot be used with '--ring <SIZE>'"),
-        (&["tune", "x", "--late", "--hold", "1s"], "'--late' cannot be used with '--hold <DURATION>'"),
-        (&["tune", "x", "--late", "--provisional", "never"], "'--late' cannot be used with '--provisional"),
+        (&["tune", "x", "--late", "--time", "1s"], "'--late' cannot be used with '--time <"),
+        (&["tune", "x", "--late", "--tail", "error", "--report", "y"], "--late --report: the page"),
+        (&["tune", "x", "--no-late", "--key", "name+end:a"], "only strata know a at the end"),
         (
             &["tune", "x", "--or-equal", "--split", "50%"],
             "'--or-equal' cannot be used with '--split <SHARE>'",

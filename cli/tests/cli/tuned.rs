@@ -170,6 +170,38 @@ fn strata_are_fitted_written_and_replayed() {
     assert!(file.contains("record = 3.0\n") && !file.contains("[cap]"), "{file}");
 }
 
+/// Strata leave room for policies, and are within limits per second: 100 traces a second, of which
+/// one in 500 fails.
+#[test]
+fn strata_share_the_limits_with_policies() {
+    let text = spans(3_000, 10, |n| (format!("GET /{}", ["a", "b", "c"][n as usize % 3]), n % 500 == 250));
+    let input = Scratch::new("together.jsonl", &text);
+    let out = Scratch::new("together.toml", "");
+    let of = |more: &[&str]| -> serde_json::Value {
+        let args = ["tune", input.path(), "--late", "--json", "--out", out.path()];
+        serde_json::from_str(&success(&run(&[&args[..], more].concat()))).expect("JSON")
+    };
+    let kept =
+        |found: &serde_json::Value, name: &str| found["replayed"][name]["mean"].as_f64().expect("a mean");
+    let found = of(&["--tail", "slow:1ms()", "--size-max", "90%"]);
+    let policies = |name: &str| found["policies"][name]["mean"].as_f64().expect("a mean");
+    let together = kept(&found, "tfcr") + policies("tail");
+    assert!(policies("traces") > 0.0 && together <= 0.92, "{found}");
+    let file = std::fs::read_to_string(out.path()).expect("a file");
+    assert!(file.contains("[strata]") && file.contains("policies = [\"slow:1ms()\"]"), "{file}");
+    // Ten traces a second in 30 s, and a twentieth of the bytes.
+    let all = kept(&of(&["--size-max", "50%"]), "tfcr");
+    assert!((0.45..0.52).contains(&all), "{all}");
+    let found = of(&["--size-max", "50%", "--traces-per-second", "10"]);
+    assert!((270.0..=306.0).contains(&kept(&found, "traces")), "{found}");
+    let output = run(&["tune", input.path(), "--late", "--tail", "slow:1ns()", "--out", out.path()]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && error.contains("give the policies smaller budgets"),
+        "{error}"
+    );
+}
+
 /// The scoreboard has the baselines once more by each key that a sampler of whole traces may have:
 /// three names, of which calls that fail have keys of their own, and one shape.
 #[test]

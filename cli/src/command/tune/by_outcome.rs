@@ -6,13 +6,14 @@ use astracer_report::numbers::three;
 use astracer_samplers::Cap;
 use astracer_samplers::strata::Record;
 use astracer_tuner::held_out::{HeldOut, Replayed};
+use astracer_tuner::tail::TailSummary;
 use astracer_tuner::tune::{Later, SLOWER, StrataTuning};
 use serde::Serialize;
 
 use super::Report;
 use super::table::{self, Read};
 use crate::load::Input;
-use crate::output;
+use crate::{output, tail};
 
 /// The processor time that recording a span takes beyond dropping it, us (docs/results/spans.md).
 const RECORDING_US: f64 = 0.096;
@@ -24,6 +25,9 @@ pub(super) struct Found {
     #[serde(flatten)]
     pub(super) tuning: StrataTuning,
     pub(super) validated: Vec<HeldOut>,
+    /// What the policies of `--tail` keep beside the strata.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) policies: Option<TailSummary>,
 }
 
 impl Found {
@@ -33,6 +37,7 @@ impl Found {
             record: recorded(tuning.late.strata.record()),
             tuning,
             validated: Vec::new(),
+            policies: None,
         }
     }
 }
@@ -199,6 +204,7 @@ fn sentences(found: &Found) -> Vec<String> {
             output::percent(there.replayed.tfcr.mean)
         ));
     }
+    all.extend(found.policies.as_ref().map(tail::in_short));
     all.extend(tuning.bounds.as_ref().map(table::cap));
     if let Some(growth) = &tuning.growth {
         let without = if tuning.cap == Cap::none() { "" } else { " without the cap" };

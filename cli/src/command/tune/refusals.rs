@@ -34,6 +34,13 @@ pub(super) fn check(args: &Tune) -> Result<(), Failure> {
             output::escaped(name)
         )));
     }
+    let limits = args.traces_per_second.is_some() || args.bytes_per_second.is_some();
+    if args.strata.late && args.report.is_some() && (limits || args.tail.tail.is_some()) {
+        return Err(Failure::Usage(
+            "--late --report: the page has no strata with policies or limits per second; leave out --report"
+                .to_owned(),
+        ));
+    }
     if !args.window.is_empty() && args.sampler == Tunable::Bucket {
         return Err(Failure::Usage(format!(
             "--window: the sampler {} has no window; omit it, or use --sampler bump",

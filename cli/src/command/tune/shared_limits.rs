@@ -10,9 +10,9 @@ use astracer_tuner::{Candidate, Draw, Limits, Stop, Tuning, Workload};
 use crate::failure::Failure;
 
 /// Replays of the policies.
-const REPLAYS: usize = 12;
+pub(super) const REPLAYS: usize = 12;
 /// Exceeding the limits by more than this factor is worth another search.
-const TOLERANCE: f64 = 1.02;
+pub(super) const TOLERANCE: f64 = 1.02;
 /// The policies' part of the limits.
 pub(super) struct SharedLimits<'a> {
     workload: &'a Workload,
@@ -63,7 +63,7 @@ impl<'a> SharedLimits<'a> {
     pub(super) fn after(&self, tuning: &Tuning, stop: Stop<'_>) -> Result<After, Failure> {
         let found = tuning.config().map_err(|error| Failure::Job(error.to_string()))?;
         let kept = self.behind(&Candidate::capped(found, self.cap), stop)?;
-        let (seconds, bytes) = self.whole();
+        let (seconds, bytes) = whole(self.workload);
         let mut together = KeptSizes::default();
         together.size = kept.head.mean + kept.tail.mean;
         together.traces_per_second = (kept.head_traces.mean + kept.traces.mean) / seconds;
@@ -83,16 +83,9 @@ impl<'a> SharedLimits<'a> {
         self.outcomes.replay(self.workload, sampler, &self.draws, stop).ok_or(Failure::Interrupted)
     }
 
-    /// The recording's length in seconds, at least 1 as in the search, and its bytes.
-    fn whole(&self) -> (f64, f64) {
-        let arrivals = self.workload.arrivals();
-        let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
-        (seconds, arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
-    }
-
     /// The limits that the policies leave; `None` if they leave nothing.
     fn less(&self, kept: &TailSummary) -> Option<Limits> {
-        let (seconds, bytes) = self.whole();
+        let (seconds, bytes) = whole(self.workload);
         let size_max = self.limits.size_max - kept.tail.mean;
         let less = |max: Option<f64>, taken: f64| max.map(|max| max - taken / seconds);
         let traces_per_second_max = less(self.limits.traces_per_second_max, kept.traces.mean);
@@ -105,4 +98,11 @@ impl<'a> SharedLimits<'a> {
             bytes_per_second_max,
         })
     }
+}
+
+/// The recording's length in seconds, at least 1 as in the search, and its bytes.
+pub(super) fn whole(workload: &Workload) -> (f64, f64) {
+    let arrivals = workload.arrivals();
+    let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
+    (seconds, arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
 }

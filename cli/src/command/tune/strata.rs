@@ -7,7 +7,9 @@ use astracer_recording::recording::Keep;
 use astracer_samplers::Cap;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::strata::Record;
+use astracer_samplers::tail::Tail;
 use astracer_tuner::held_out::HeldOut;
+use astracer_tuner::tail::{Outcomes, attributes};
 use astracer_tuner::tune::{PerKeyUse, StrataOptions, StrataTuning, try_strata, tune_strata};
 use astracer_tuner::{Candidate, Draw, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
@@ -17,6 +19,7 @@ use super::Tune;
 use super::by_outcome::{Found, Shown, render};
 use super::progress::show;
 use super::table::Read;
+use super::together;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
@@ -38,8 +41,8 @@ pub(crate) struct StrataArgs {
     /// start: probabilities by key, octave of the root's duration and error, with true weights.
     /// Read such a sample by its weights.
     #[arg(long, conflicts_with_all = [
-        "tail", "sampler", "objective", "risk", "per_key", "min_kept", "or_equal", "split", "traces_per_second",
-        "bytes_per_second", "size_min", "window", "starts", "iterations", "time", "verbose", "provisional", "ring", "hold",
+        "sampler", "objective", "risk", "per_key", "min_kept", "or_equal", "split", "size_min", "window", "starts",
+        "iterations", "time", "verbose",
     ])]
     pub(crate) late: bool,
 
@@ -94,14 +97,20 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failure> {
-    let keep = Keep { labels: args.key.attributes(), ..Keep::default() };
+    let tail = args.tail.tail();
+    let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
+    let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
     let load::Loaded { input, recording } = load::load_keeping(&args.source, keep, stop)?;
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
     let absent = load::absent(&args.key, &recording, None);
+    let outcomes = tail.map(|tail| Outcomes::new(&recording, &tail, stop).ok_or(Failure::Interrupted));
+    let mut outcomes = outcomes.transpose()?;
     drop(recording);
+    outcomes.iter_mut().for_each(|outcomes| outcomes.learn_slow(&workload));
     let bar = Bar::steps("fitting", 0);
-    let mut found = find(args, &workload, stop, &bar)?;
-    let late = out.write(&text(args, &input, &found.tuning)?).err();
+    let mut found = together::find(args, &workload, outcomes.as_ref(), stop, &bar)?;
+    let tail = outcomes.map(|outcomes| outcomes.tail().clone());
+    let late = out.write(&text(args, &input, &found.tuning, tail)?).err();
     let late = late.or(validate(args, &mut found, stop));
     bar.finish();
     let _ = interrupt::answer_at_once(stop);
@@ -126,10 +135,16 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
     Failure::after(printed, late.map_or(Ok(()), Err))
 }
 
-/// The strata for the whole recording, replayed on it.
-fn find(args: &Tune, workload: &Workload, stop: Stop<'_>, bar: &Bar) -> Result<Found, Failure> {
+/// The strata for the whole recording that keep this share of its bytes, replayed on it.
+pub(super) fn find(
+    args: &Tune,
+    size: f64,
+    workload: &Workload,
+    stop: Stop<'_>,
+    bar: &Bar,
+) -> Result<Found, Failure> {
     let options = StrataOptions {
-        size: args.size_max,
+        size,
         record: args.strata.record,
         by_kind: args.strata.kinds.0,
         replays: args.replays,
@@ -158,17 +173,23 @@ pub(super) fn choose(
     bar: &Bar,
 ) -> Result<(Option<Found>, Option<Failure>), Failure> {
     let mut found = match args.strata.late {
-        true => Some(find(args, workload, stop, bar)?),
+        true => Some(find(args, args.size_max, workload, stop, bar)?),
         false => better(args, tuning, workload, stop, bar),
     };
     let failed = found.as_mut().and_then(|found| validate(args, found, stop));
     Ok((found, failed))
 }
 
-/// The content of the parameters file.
-pub(super) fn text(args: &Tune, input: &Input, tuning: &StrataTuning) -> Result<String, Failure> {
+/// The content of the parameters file, with these policies.
+pub(super) fn text(
+    args: &Tune,
+    input: &Input,
+    tuning: &StrataTuning,
+    tail: Option<Tail>,
+) -> Result<String, Failure> {
     let key = args.key.clone().with_template(args.source.template());
     let file = tuning.file(&input.paths().join(" "), &key);
+    let file = file.map(|file| Parameters { tail: tail.unwrap_or_default(), ..file });
     let text = file.map(|file| file.to_string()).unwrap_or_default();
     match text.parse::<Parameters>() {
         Ok(_) => Ok(text),
@@ -227,7 +248,7 @@ fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar
     try_strata(workload, args.size_max, (args.seed, args.random), stop)
         .filter(|late| late.ratio <= WORTH * found)?;
     // Without strata there is the sampler, whatever the reason.
-    let strata = find(args, workload, stop, bar).ok()?;
+    let strata = find(args, args.size_max, workload, stop, bar).ok()?;
     let here = strata.tuning.replayed.by_weights().mean;
     let head = tuning.replayed.as_ref().map(|replayed| replayed.by_weights().mean);
     head.is_none_or(|head| here <= WORTH * head).then_some(strata)
