@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! # Comments like this are for people: where the parameters come from.
-//! version = 2
+//! version = 6
 //!
 //! random = "stratified"      # or "independent", the default (see RandomSource)
 //!

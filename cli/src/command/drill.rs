@@ -20,8 +20,10 @@ use crate::values::rate;
 use crate::{layout, output};
 
 mod passage;
+mod queue;
 
 use passage::Passage;
+use queue::Queue;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,7 +88,7 @@ struct Row {
     arrived: u64,
     /// Spans that the server accepted more than once: their first answer was lost.
     twice: u64,
-    /// The greatest number of spans in the spool.
+    /// The greatest number of spans in the spool, or made while a request had no answer.
     waited: u64,
     /// The longest time from a span's end to its acceptance, in milliseconds.
     longest_ms: u64,
@@ -140,28 +142,37 @@ pub(crate) fn run(args: &Drill, stop: Stop<'_>) -> Result<(), Failure> {
 
     let display = Progress::message();
     let part = Duration::from_secs(args.seconds.into()) / FAULTS.len() as u32;
-    let mut load = Load::new(args.rate);
-    let mut rows: Vec<Row> = Vec::new();
-    for (number, &(fault, behaviour)) in FAULTS.iter().enumerate() {
-        let begun = Instant::now();
-        let (mut made, mut waited) = (0, 0);
-        while begun.elapsed() < part && !stop.is_asked() {
-            // The second half shows how the spans that waited arrive.
-            server.set(if begun.elapsed() < part / 2 { behaviour } else { Behaviour::Takes });
-            display.set_message(format!("{fault}: {} waiting", output::plural(spooled.pending(), "span")));
-            let spans = load.batch(number);
-            made += spans.len() as u64;
-            spooled.deliver(&spans);
-            waited = waited.max(spooled.pending());
-            std::thread::sleep(TICK);
+    let rows = std::thread::scope(|scope| {
+        let queue = Queue::begin(scope, &spooled);
+        let mut load = Load::new(args.rate);
+        let mut rows: Vec<Row> = Vec::new();
+        for (number, &(fault, behaviour)) in FAULTS.iter().enumerate() {
+            let begun = Instant::now();
+            let (mut made, mut waited) = (0, 0);
+            while begun.elapsed() < part && !stop.is_asked() {
+                // The second half shows how the spans that waited arrive.
+                server.set(if begun.elapsed() < part / 2 { behaviour } else { Behaviour::Takes });
+                let waiting = spooled.pending() + queue.waiting();
+                display.set_message(format!("{fault}: {} waiting", output::plural(waiting, "span")));
+                let spans = load.batch(number);
+                made += spans.len() as u64;
+                queue.push(spans);
+                waited = waited.max(waiting);
+                std::thread::sleep(TICK);
+            }
+            server.set(Behaviour::Takes);
+            rows.push(Row { fault, made, arrived: 0, twice: 0, waited, longest_ms: 0, missing: 0 });
+            // The first answer may take longer than this part of the drill.
+            while passage.is_empty() && !queue.is_done() && !stop.is_asked() {
+                std::thread::sleep(TICK);
+            }
+            if passage.is_empty() {
+                // Without a fault: the server takes no spans at all.
+                break;
+            }
         }
-        server.set(Behaviour::Takes);
-        rows.push(Row { fault, made, arrived: 0, twice: 0, waited, longest_ms: 0, missing: 0 });
-        if passage.is_empty() {
-            // Without a fault: the server takes no spans at all.
-            break;
-        }
-    }
+        rows
+    });
     if !passage.is_empty() {
         drain(&spooled, stop);
     }

@@ -15,10 +15,9 @@ use crate::load::Input;
 use crate::output::{self, measure};
 use crate::tail;
 
-/// Lines of the screen without `--verbose`.
-const LINES_MAX: usize = 20;
-/// Warnings that come before details of the result.
-const FIRST_WARNINGS: usize = 2;
+/// Lines of the screen without `--verbose`: a small terminal has 24, and the line of the cap must
+/// not displace a warning.
+const LINES_MAX: usize = 21;
 /// Checks on other traces that have a line of their own.
 const CHECKS_SHOWN: usize = 3;
 /// Columns for the name of a recording that was checked.
@@ -63,12 +62,14 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
     }
     let (mut text, end) = (output::prose(&start), output::prose(&end));
     let lines = |text: &str| text.lines().count();
-    // The first warnings are more important than details of the result.
+    // The first warning is more important than details of the result.
     let mut sentences = results(report);
     let mut needed = warnings(needed(report));
     let place =
         sentences.iter().position(|sentence| sentence.ends_with("is better.\n")).map_or(0, |place| place + 1);
-    sentences.splice(place..place, needed.by_ref().take(FIRST_WARNINGS));
+    if let Some(first) = needed.next() {
+        sentences.insert(place, first);
+    }
     sentences.extend(needed);
     let mut left = sentences.len();
     for sentence in sentences {
