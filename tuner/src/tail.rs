@@ -188,7 +188,7 @@ impl Outcomes {
         if !sampler.replay(workload, draw, stop, |arrival, _| states[arrival] = State::ByHead) {
             return None;
         }
-        // What strata record, policies see.
+        // Policies see all traces that strata record.
         let records_all = matches!(sampler, Candidate::Late(late, _) if late.strata.record() == Record::All);
         self.run_behind(workload, (states, records_all), draw, stop)
     }

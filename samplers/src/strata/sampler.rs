@@ -29,6 +29,9 @@ const SOLVE_INTERVAL: Nanos = Nanos::from_millis(100);
 const CORRECTION_MAX: f64 = 2.0;
 /// The share that the parameters keep is steered over this time, and over no less.
 const STEERED_OVER: f64 = 3600.0;
+/// The excess is left alone down to this part of what is wanted. Counts change between two
+/// solutions, above all at the start, and a bound that hardly binds would follow them.
+const STEERED_BELOW: f64 = 0.95;
 /// At most this much time counts between two solutions, in seconds: what a pause hides is unknown.
 const PAUSE_MAX: f64 = 300.0;
 /// Traces are counted in 2^-8, since one stands for 1 / r.
@@ -447,9 +450,10 @@ impl StrataSampler {
         let wanted: f64 = sums.fitted.iter().map(|of| of.bytes * of.most).sum();
         let share = self.state.steered.share((wanted * traces, fitted * traces), seconds, size);
         let factor = self.state.factor.get();
-        let part = factor.min(1.0) * (size / share).min(1.0);
-        let ceiling = match part < 1.0 {
-            true => lambda(&sums.fitted, part * wanted, self.floor * factor),
+        // An hour of slow requests is not paid for by the next one.
+        let kept = factor.min(1.0) * (wanted * size / share).max(fitted * size).min(wanted);
+        let ceiling = match kept < STEERED_BELOW * wanted {
+            true => lambda(&sums.fitted, kept, self.floor * factor),
             false => None,
         };
         self.state.ceiling.set(ceiling.unwrap_or(f64::INFINITY));

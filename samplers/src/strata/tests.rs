@@ -329,23 +329,22 @@ fn a_cap_leaves_strata_that_are_kept_whole() {
     assert!((weights / 19_920.0 - 1.0).abs() < 0.2, "{weights}");
 }
 
-/// Requests that are slower than recorded: nearly all are of a stratum that the parameters keep
-/// whole. Returns the share of the bytes kept in each quarter of an hour, at 20 traces a second.
-fn slowed(sampler: &StrataSampler, quarters: usize) -> Vec<f64> {
-    let mut random = SplitMix::new(9);
+/// Nine tenths of the traces are of a stratum that the parameters keep whole, a tenth of one that
+/// they keep rarely (the other way round if `healthy`), and a thousandth of a rare one. Returns the
+/// share of the bytes kept in each quarter of an hour, at 20 traces a second.
+fn quarters(sampler: &StrataSampler, from: u64, healthy: &[bool]) -> Vec<f64> {
+    let mut random = SplitMix::new(9 + from);
     let each = 15 * 60 * 20;
-    let mut at = 0;
-    let shares = (0..quarters).map(|_| {
+    let mut at = from * each;
+    let of = |&healthy: &bool| {
         let (mut all, mut kept, mut weights, mut rare) = (0.0, 0.0, 0.0, 0);
         for _ in 0..each {
             let now = Nanos::from_millis(50 * at);
             at += 1;
-            let octave = if at % 1_000 == 0 {
-                "12"
-            } else if random.next().is_multiple_of(10) {
-                "4"
-            } else {
-                "9"
+            let octave = match random.next().is_multiple_of(10) == healthy {
+                _ if at % 1_000 == 0 => "12",
+                true => "9",
+                false => "4",
             };
             sampler.solve(now);
             let recorded = Threshold::ALWAYS;
@@ -362,27 +361,42 @@ fn slowed(sampler: &StrataSampler, quarters: usize) -> Vec<f64> {
             if draw.keeps {
                 kept += trace.bytes as f64;
                 weights += draw.threshold.unwrap().adjusted_count();
-                rare += u32::from(octave == "12");
+                rare += u64::from(octave == "12");
             }
         }
         assert_eq!(rare, each / 1_000, "what is rare stays whole");
-        assert!((weights / f64::from(each) - 1.0).abs() < 0.03, "{weights}");
+        assert!((weights / each as f64 - 1.0).abs() < 0.03, "{weights}");
         kept / all
-    });
-    shares.collect()
+    };
+    healthy.iter().map(of).collect()
 }
 
-fn kept_whole() -> Strata {
-    let strata = Strata::new(p(0.1)).unwrap().with_record(Record::All).unwrap();
+fn of_size(size: f64) -> Strata {
+    let strata = Strata::new(p(size)).unwrap().with_record(Record::All).unwrap();
     strata.with_probability("k", stratum("4"), p(0.05)).with_probability("k", stratum("9"), p(1.0))
+}
+
+/// The traces after a slow hour are kept as those before it.
+#[test]
+fn a_slow_hour_is_not_paid_for_by_the_next_one() {
+    let sampler = StrataSampler::new(of_size(0.16), &Cap::none(), 3);
+    // By hand: a tenth kept whole and nine tenths with 0.05.
+    let as_recorded = |share: &f64| (share / 0.145 - 1.0).abs() < 0.06;
+    let before = quarters(&sampler, 0, &[true; 8]);
+    assert!(before.iter().all(as_recorded), "{before:?}");
+    let slow = quarters(&sampler, 8, &[false; 4]);
+    assert!(slow[3] < 0.5 * slow[0] && slow[3] > 0.16, "{slow:?}");
+    let after = quarters(&sampler, 12, &[true; 4]);
+    // Counts of the slow hour fade within minutes.
+    assert!(after[0] > 0.11 && after[1..].iter().all(as_recorded), "{after:?}");
 }
 
 /// By hand: nine tenths are kept whole and a tenth with 0.05. After time t the hour is believed to
 /// have 0.1 + (1 - exp(-t)) 0.8 of it, and what is kept is divided by the excess over 0.1.
 #[test]
 fn the_size_comes_back_within_hours_if_requests_become_slower() {
-    let sampler = StrataSampler::new(kept_whole(), &Cap::none(), 3);
-    let shares = slowed(&sampler, 16);
+    let sampler = StrataSampler::new(of_size(0.1), &Cap::none(), 3);
+    let shares = quarters(&sampler, 0, &[false; 16]);
     for (quarter, share) in shares.iter().enumerate() {
         let hours = (quarter as f64 + 0.5) / 4.0;
         let believed = 0.1 + (1.0 - f64::exp(-hours)) * 0.805;
@@ -399,10 +413,10 @@ fn a_budget_lowers_strata_that_are_kept_whole() {
     let all = all.with_probability("k", stratum("4"), p(1.0));
     let all = all.with_probability("k", stratum("9"), p(0.8)).with_probability("k", stratum("12"), p(1.0));
     let sampler = StrataSampler::new(all, &Cap::none(), 3);
-    let share = slowed(&sampler, 2)[1];
+    let share = quarters(&sampler, 0, &[false; 2])[1];
     assert!((share - 0.82).abs() < 0.01, "{share}");
     sampler.scale(0.25);
-    let share = slowed(&sampler, 2)[1];
+    let share = quarters(&sampler, 2, &[false; 2])[1];
     assert!((share / 0.82 - 0.25).abs() < 0.02, "{share}");
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Found {
     #[serde(flatten)]
     pub(super) tuning: StrataTuning,
     pub(super) validated: Vec<HeldOut>,
-    /// What the policies of `--tail` keep beside the strata.
+    /// The traces that the policies of `--tail` keep beside the strata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policies: Option<TailSummary>,
 }

@@ -4,20 +4,18 @@
 use std::path::Path;
 
 use astracer_recording::recording::Keep;
-use astracer_samplers::Cap;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::strata::Record;
 use astracer_samplers::tail::Tail;
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::tail::{Outcomes, attributes};
-use astracer_tuner::tune::{PerKeyUse, StrataOptions, StrataTuning, try_strata, tune_strata};
+use astracer_tuner::tune::{PerKeyUse, StrataTuning, try_strata};
 use astracer_tuner::{Candidate, Draw, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use super::Tune;
 use super::by_outcome::{Found, Shown, render};
-use super::progress::show;
 use super::table::Read;
 use super::together;
 use crate::failure::Failure;
@@ -65,7 +63,7 @@ pub(crate) struct StrataArgs {
 
 /// Whether strata are told apart by the kind of tree; by default if that is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kinds(Option<bool>);
+pub(crate) struct Kinds(pub(super) Option<bool>);
 
 fn kinds(text: &str) -> Result<Kinds, String> {
     match text {
@@ -135,34 +133,6 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
     Failure::after(printed, late.map_or(Ok(()), Err))
 }
 
-/// The strata for the whole recording that keep this share of its bytes, replayed on it.
-pub(super) fn find(
-    args: &Tune,
-    size: f64,
-    workload: &Workload,
-    stop: Stop<'_>,
-    bar: &Bar,
-) -> Result<Found, Failure> {
-    let options = StrataOptions {
-        size,
-        record: args.strata.record,
-        by_kind: args.strata.kinds.0,
-        replays: args.replays,
-        seed: args.seed,
-        random: args.random,
-        cap: if args.no_cap { Some(Cap::none()) } else { args.cap },
-    };
-    match tune_strata(workload, &options, stop, &|progress| show(bar, "by outcome: ", progress)) {
-        None if stop.is_interrupted() => Err(Failure::Interrupted),
-        None => Err(Failure::Job(
-            "no strata: the recording has no traces with bytes, or --size-max is too small to keep any"
-                .to_owned(),
-        )),
-        Some(Err(error)) => Err(Failure::Usage(format!("--size-max: {error}"))),
-        Some(Ok(tuning)) => Ok(Found::new(tuning)),
-    }
-}
-
 /// The strata of the file, if it gets any, replayed on the recordings of `--validate`, and why that
 /// failed.
 pub(super) fn choose(
@@ -173,7 +143,7 @@ pub(super) fn choose(
     bar: &Bar,
 ) -> Result<(Option<Found>, Option<Failure>), Failure> {
     let mut found = match args.strata.late {
-        true => Some(find(args, args.size_max, workload, stop, bar)?),
+        true => Some(together::fit(args, args.size_max, workload, stop, bar)?),
         false => better(args, tuning, workload, stop, bar),
     };
     let failed = found.as_mut().and_then(|found| validate(args, found, stop));
@@ -248,7 +218,7 @@ fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar
     try_strata(workload, args.size_max, (args.seed, args.random), stop)
         .filter(|late| late.ratio <= WORTH * found)?;
     // Without strata there is the sampler, whatever the reason.
-    let strata = find(args, args.size_max, workload, stop, bar).ok()?;
+    let strata = together::fit(args, args.size_max, workload, stop, bar).ok()?;
     let here = strata.tuning.replayed.by_weights().mean;
     let head = tuning.replayed.as_ref().map(|replayed| replayed.by_weights().mean);
     head.is_none_or(|head| here <= WORTH * head).then_some(strata)

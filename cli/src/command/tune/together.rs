@@ -1,12 +1,14 @@
 //! Strata within limits per second, and together with the policies of `--tail`.
 
+use astracer_samplers::Cap;
 use astracer_tuner::limits::{KeptSizes, Limits};
 use astracer_tuner::tail::{Outcomes, TailSummary};
+use astracer_tuner::tune::{StrataOptions, tune_strata};
 use astracer_tuner::{Candidate, Draw, Stop, Workload};
 
 use super::by_outcome::Found;
+use super::progress::show;
 use super::shared_limits::{REPLAYS, TOLERANCE, whole};
-use super::strata;
 use super::{Bar, Tune};
 use crate::failure::Failure;
 
@@ -26,7 +28,7 @@ pub(super) fn find(
     let mut rounds = 0;
     loop {
         rounds += 1;
-        let mut found = strata::find(args, size, workload, stop, bar)?;
+        let mut found = fit(args, size, workload, stop, bar)?;
         found.policies =
             outcomes.map(|outcomes| behind(args, workload, outcomes, &found, stop)).transpose()?;
         let policies = found.policies.as_ref().map_or((0.0, 0.0), |kept| (kept.tail.mean, kept.traces.mean));
@@ -49,7 +51,35 @@ pub(super) fn find(
     }
 }
 
-/// What the policies keep beside the strata.
+/// The strata for the whole recording that keep this share of its bytes, replayed on it.
+pub(super) fn fit(
+    args: &Tune,
+    size: f64,
+    workload: &Workload,
+    stop: Stop<'_>,
+    bar: &Bar,
+) -> Result<Found, Failure> {
+    let options = StrataOptions {
+        size,
+        record: args.strata.record,
+        by_kind: args.strata.kinds.0,
+        replays: args.replays,
+        seed: args.seed,
+        random: args.random,
+        cap: if args.no_cap { Some(Cap::none()) } else { args.cap },
+    };
+    match tune_strata(workload, &options, stop, &|progress| show(bar, "by outcome: ", progress)) {
+        None if stop.is_interrupted() => Err(Failure::Interrupted),
+        None => Err(Failure::Job(
+            "no strata: the recording has no traces with bytes, or --size-max is too small to keep any"
+                .to_owned(),
+        )),
+        Some(Err(error)) => Err(Failure::Usage(format!("--size-max: {error}"))),
+        Some(Ok(tuning)) => Ok(Found::new(tuning)),
+    }
+}
+
+/// Replays the policies behind the strata.
 fn behind(
     args: &Tune,
     workload: &Workload,
@@ -72,8 +102,8 @@ fn sizes(workload: &Workload, (share, traces): (f64, f64)) -> KeptSizes {
     sizes
 }
 
-/// What the policies leave, as a multiple of what the strata keep. Policies keep a share of what
-/// the strata drop, so they keep more if strata keep less.
+/// The room that the policies leave, as a multiple of what the strata keep. Policies keep a share
+/// of what the strata drop, so they keep more if strata keep less.
 fn left(limits: &Limits, all: &KeptSizes, own: &KeptSizes, policies: &KeptSizes) -> f64 {
     let of = |max: Option<f64>, size: fn(&KeptSizes) -> f64| {
         let (all, own, policies) = (size(all), size(own), size(policies));
