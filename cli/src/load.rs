@@ -11,7 +11,7 @@ use astracer_model::{Format, Sink, Span, TraceId};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source;
 use astracer_tuner::names::NameFolding;
-use astracer_tuner::tail::Outcomes;
+use astracer_tuner::tail::{Outcomes, is_added};
 use astracer_tuner::{Grouping, Stop, Workload};
 
 use crate::failure::Failure;
@@ -225,6 +225,12 @@ pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Ou
         let name = output::escaped(&name);
         format!("key attribute {name} is on no root span or resource in this recording; the key is the same without it")
     });
+    let absent = key.absent(recording);
+    let added_later = key.attributes().into_iter().filter(|name| is_added(name) && !absent.contains(name));
+    let of_key = of_key.chain(added_later.map(|name| {
+        let name = output::escaped(&name);
+        format!("key attribute {name} is added at export, so keys in a service lack it unless its own code sets it")
+    }));
     let of_policies = outcomes.map(Outcomes::absent).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
         format!("policy attribute {name} is on no span in this recording (lists are not supported)")

@@ -110,6 +110,11 @@ impl KeyRule {
         self.at_end.iter().map(|name| &**name)
     }
 
+    /// Whether an attribute is in the rule, at the start or at the end.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        self.attributes().chain(self.attributes_at_end()).any(|known| known == name)
+    }
+
     /// The same rule without the attributes at the end.
     #[must_use]
     pub fn at_start(self) -> Self {
@@ -195,7 +200,11 @@ pub struct KeyRuleError(String);
 
 impl fmt::Display for KeyRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid key rule `{}`: write name, or name+ATTRIBUTE such as name+http.route", self.0)
+        write!(
+            f,
+            "invalid key rule `{}`: write name, name+ATTRIBUTE such as name+http.route, or name+end:ATTRIBUTE",
+            self.0
+        )
     }
 }
 
@@ -221,7 +230,7 @@ impl FromStr for KeyRule {
         };
         let mut rule = KeyRule::new(template);
         for (name, is_at_end) in parts {
-            if name.is_empty() {
+            if name.is_empty() || rule.names(&name) {
                 return Err(wrong());
             }
             rule = if is_at_end { rule.with_attribute_at_end(name) } else { rule.with_attribute(name) };
@@ -339,6 +348,8 @@ mod tests {
             r"name+a\",
             r"name+\a",
             "name+end:",
+            "name+a+a",
+            "name+a+end:a",
         ] {
             let error = text.parse::<KeyRule>().expect_err(text).to_string();
             assert!(error.contains("name+ATTRIBUTE"), "{error}");

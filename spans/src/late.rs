@@ -249,6 +249,7 @@ impl LateTraces {
         match way_out {
             WayOut::Kept(by, weight) => self.export(&mut trace, (by, weight), patience),
             WayOut::GivenUp(reason) => {
+                let reason = if trace.is_decided { GivenUp::Unwanted } else { reason };
                 self.logs.each(|holds| holds.note_given_up(trace_id));
                 self.queue.counters.give_up(reason, trace.counted);
                 self.note_given_up(trace_id, reason, Some(trace.refused_by));
@@ -274,6 +275,7 @@ impl LateTraces {
         has_time: bool,
     ) -> Option<(KeepReason, Option<Weight>)> {
         let drawn = self.draw(trace, now);
+        trace.is_decided |= drawn.is_some();
         let header = &trace.header;
         let id = weight::of_trace_id(header.trace_id);
         let randomness = match drawn {

@@ -35,7 +35,7 @@ impl Damage {
 }
 
 /// The description of records that are missing without a damaged part in their file.
-const MISSING: &str = "records before this place are missing";
+const MISSING: &str = "records before or after this place are missing";
 
 /// Segments without a file: the name of the first, and the description of the damage.
 pub(crate) type Gone = Option<(String, &'static str)>;

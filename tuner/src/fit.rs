@@ -38,14 +38,19 @@ impl Fit {
     /// Replays the file's sampler. The workload must have the file's keys. `None` if asked to stop,
     /// or without traces.
     pub fn new(workload: &Workload, parameters: &Parameters, stop: Stop<'_>) -> Option<Self> {
+        // Strata have keys of the roots' ends, and the sampler those of their starts.
+        let at_end = parameters.key.attributes_at_end().len() > 0;
         let mut keys: HashSet<&str> = match &parameters.config {
+            _ if at_end => HashSet::new(),
             Config::Bump(bump) => bump.overrides().map(|(key, _)| key).collect(),
             Config::TokenBucket(bucket) => bucket.overrides().map(|(key, _)| key).collect(),
             _ => HashSet::new(),
         };
         let strata = parameters.strata.iter().flat_map(Strata::probabilities);
         keys.extend(strata.map(|(key, _)| key));
-        let calls = workload.keys().names().zip(workload.traces_by_key());
+        let mut traces = vec![0; workload.end_keys().len()];
+        workload.arrivals().iter().for_each(|arrival| traces[arrival.end_key as usize] += 1);
+        let calls = workload.end_keys().names().zip(traces);
         let seen: Vec<u32> =
             calls.filter(|(key, calls)| *calls > 0 && keys.contains(key)).map(|(_, calls)| calls).collect();
         let traces = workload.arrivals().len() as f64;

@@ -25,6 +25,7 @@ mod added;
 mod aged;
 mod shape;
 
+pub use self::added::is_added;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 

@@ -1,8 +1,9 @@
 //! The structure of the file, and its conversion to parameters.
 
 mod newer;
+mod strata;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use toml::Spanned;
 
+use self::strata::{StrataTable, can_record, strata};
 use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS, uncounted};
 use crate::budget::Budget;
 use crate::bump::{Bump, Count};
@@ -21,7 +23,7 @@ use crate::nanos::Nanos;
 use crate::per_key::{KEYS_MAX, PerKey};
 use crate::probability::Probability;
 use crate::ratio::Ratio;
-use crate::strata::{Record, Strata, Stratum};
+use crate::strata::Strata;
 use crate::stratified::RandomSource;
 use crate::tail::{Quantile, SlowFrom, Tail};
 use crate::template::{Template, TemplateError};
@@ -45,27 +47,6 @@ struct File {
     budget: Option<Spanned<BudgetTable>>,
     recorded: Option<Spanned<RecordedTable>>,
     strata: Option<Spanned<StrataTable>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StrataTable {
-    size: Spanned<f64>,
-    record: Option<Spanned<RecordValue>>,
-    floor: Option<Spanned<f64>>,
-    half_life: Option<Spanned<String>>,
-    lambda: Option<Spanned<f64>>,
-    #[serde(default)]
-    kind: bool,
-    #[serde(default)]
-    p: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, Spanned<f64>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum RecordValue {
-    Times(f64),
-    Named(String),
 }
 
 #[derive(Deserialize)]
@@ -118,7 +99,7 @@ struct CapTable {
 #[serde(deny_unknown_fields, default)]
 struct Key {
     names: Option<Spanned<String>>,
-    attributes: Vec<String>,
+    attributes: Option<Spanned<Vec<String>>>,
     at_end: Option<Spanned<Vec<String>>>,
 }
 
@@ -224,13 +205,16 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
             ParametersError::at(text, Some(names.span()), error.to_string())
         })?,
     };
-    let mut key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
+    let mut key = KeyRule::new(template);
+    if let Some(attributes) = file.key.attributes {
+        key = with_attributes(text, key, attributes, KeyRule::with_attribute)?;
+    }
     if let Some(at_end) = file.key.at_end {
         if file.strata.is_none() {
             let message = "at_end names attributes of strata; add [strata], or list them as attributes";
             return Err(ParametersError::at(text, Some(at_end.span()), message));
         }
-        key = at_end.into_inner().into_iter().fold(key, KeyRule::with_attribute_at_end);
+        key = with_attributes(text, key, at_end, KeyRule::with_attribute_at_end)?;
     }
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let tail = file.tail.map(|table| tail(text, table.into_inner())).transpose()?.unwrap_or_default();
@@ -263,6 +247,23 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }
+}
+
+fn with_attributes(
+    text: &str,
+    mut key: KeyRule,
+    names: Spanned<Vec<String>>,
+    with: fn(KeyRule, String) -> KeyRule,
+) -> Result<KeyRule> {
+    let span = names.span();
+    for name in names.into_inner() {
+        if name.is_empty() || key.names(&name) {
+            let message = "an attribute of the key needs a name, and each may be given once";
+            return Err(ParametersError::at(text, Some(span), message));
+        }
+        key = with(key, name);
+    }
+    Ok(key)
 }
 
 fn cap(text: &str, table: Spanned<CapTable>) -> Result<Cap> {
@@ -353,76 +354,6 @@ fn budget(text: &str, table: BudgetTable, is_late: bool) -> Result<Budget> {
         budget = budget.with_key_floor(key.into_inner(), floor);
     }
     Ok(budget)
-}
-
-/// Strata with the place of their share in the text.
-fn strata(text: &str, table: StrataTable) -> Result<(Strata, Range<usize>)> {
-    check_number(text, table.p.keys())?;
-    let at = |span: Range<usize>| move |error: ConfigError| ParametersError::from_config(text, span, &error);
-    let place = table.record.as_ref().map_or_else(|| table.size.span(), Spanned::span);
-    let mut strata = Strata::new(probability(text, &table.size)?).map_err(at(table.size.span()))?;
-    if let Some(record) = table.record {
-        let value = match record.get_ref() {
-            RecordValue::Times(times) => Record::Times(*times),
-            RecordValue::Named(name) if name == "all" => Record::All,
-            RecordValue::Named(_) => {
-                let message = "give the number of traces to record for each that the sampler would keep, such as 5.0, \
-                               or \"all\"";
-                return Err(ParametersError::at(text, Some(record.span()), message));
-            }
-        };
-        strata = strata.with_record(value).map_err(at(record.span()))?;
-    }
-    if let Some(floor) = &table.floor {
-        let value = probability(text, floor)?;
-        if value > strata.size() {
-            let message = "the floor must be at most the size, since every stratum keeps at least the floor";
-            return Err(ParametersError::at(text, Some(floor.span()), message));
-        }
-        strata = strata.with_floor(value);
-    }
-    if let Some(given) = &table.half_life {
-        let message = "give the half-life in calls, such as \"2000calls\"";
-        let calls = match HalfLife::parse(given.get_ref()) {
-            Some(HalfLife::Calls(calls)) => u32::try_from(calls).ok(),
-            _ => None,
-        };
-        let calls = calls.ok_or_else(|| ParametersError::at(text, Some(given.span()), message))?;
-        strata = strata.with_half_life(calls).map_err(at(given.span()))?;
-    }
-    if let Some(lambda) = &table.lambda {
-        strata = strata.with_lambda(*lambda.get_ref()).map_err(at(lambda.span()))?;
-    }
-    strata = strata.by_kind(table.kind);
-    for (key, of_key) in table.p {
-        let mut given = BTreeSet::new();
-        for (stratum, p) in of_key {
-            let place = stratum.span();
-            let stratum: Stratum = from_text(text, &stratum)?;
-            let value = probability(text, &p)?;
-            if stratum.kind.is_some() && !table.kind {
-                let message = "kinds of trees are told apart only with kind = true in [strata]";
-                return Err(ParametersError::at(text, Some(place), message));
-            }
-            if !given.insert(stratum) {
-                let message = "this stratum has a probability already";
-                return Err(ParametersError::at(text, Some(place), message));
-            }
-            if value == Probability::ZERO {
-                let message = "a stratum's probability must be above 0, or sums would lack its traces; leave the line \
-                               out, or give a small one";
-                return Err(ParametersError::at(text, Some(p.span()), message));
-            }
-            strata = strata.with_probability(key.get_ref(), stratum, value);
-        }
-    }
-    Ok((strata, place))
-}
-
-/// Whether the sampler can say which traces to record.
-fn can_record(config: &Config, strata: &Strata) -> bool {
-    let is_by_chance = matches!(config, Config::Bump(_) | Config::Ratio(_) | Config::Always);
-    is_by_chance || strata.record() == Record::All
 }
 
 fn ratio(text: &str, table: RatioTable) -> Result<Config> {

@@ -71,7 +71,8 @@ impl FromStr for Stratum {
             let is_octave = (Self::SHORTEST..=Self::LONGEST).contains(&octave);
             is_octave.then_some(Stratum { octave, is_error, kind })
         };
-        read().ok_or_else(|| {
+        // Each has one text: "02" and "8:0A" would be other names of "2" and "8:a".
+        read().filter(|read| read.to_string() == text).ok_or_else(|| {
             ConfigError::out_of_range(
                 text.to_owned(),
                 "a stratum is the binary logarithm of a duration in ms, from -1 to 40, with an e for errors \

@@ -31,7 +31,7 @@ fn strata_are_read_as_they_are_written() {
     for text in ["8", "-1e", "40", "0e:1", "7:9f3a0c"] {
         assert_eq!(stratum(text).to_string(), text);
     }
-    for text in ["", "e", "-2", "41", "8x", "8:", "8:g", "8ee"] {
+    for text in ["", "e", "-2", "41", "02", "+2", "8x", "8:", "8:g", "8ee"] {
         assert!(text.parse::<Stratum>().is_err(), "{text}");
     }
 }

@@ -79,7 +79,8 @@ reasons! {
 reasons! {
     /// Recorded traces or spans that were given up, by reason.
     GivenUpTraces by GivenUp {
-        /// No policy wanted the trace, and it was not requested while it was held.
+        /// Its stratum dropped the trace or no policy wanted it, and it was not requested while it
+        /// was held.
         unwanted: Unwanted,
         /// A policy wanted the trace, or had kept it before the span ended, but its budget was used
         /// up.

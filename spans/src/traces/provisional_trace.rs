@@ -36,6 +36,8 @@ pub struct ProvisionalTrace {
     pub duration: u64,
     /// When the root was released, or when the trace became too old to wait for that.
     pub ended: Ticks,
+    /// Whether its stratum has dropped it.
+    pub is_decided: bool,
     /// The first policy that wanted the trace, if every policy that did had no budget left.
     pub refused_by: Option<KeepReason>,
     pub is_held: bool,
@@ -70,6 +72,7 @@ impl Default for ProvisionalTrace {
             duration: 0,
             ended: 0,
             refused_by: None,
+            is_decided: false,
             is_held: false,
             came: 0,
         }
@@ -89,7 +92,7 @@ impl ProvisionalTrace {
         }
         self.buffer.clear();
         self.header.state = State::EMPTY;
-        (self.refused_by, self.is_held) = (None, false);
+        (self.refused_by, self.is_held, self.is_decided) = (None, false, false);
         let _busy = Busy::mark();
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();

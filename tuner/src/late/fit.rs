@@ -15,6 +15,8 @@ use crate::workload::Workload;
 const FLOOR: f64 = 0.125;
 /// A key that is not in the file is recorded as if the head kept this multiple of the size.
 const UNKNOWN: f64 = 4.0;
+/// Keys with fewer traces are left out of a file that would have too many strata.
+const FEWEST: u32 = 3;
 /// Halvings of the interval of C, as a logarithm.
 const STEPS: u32 = 140;
 
@@ -53,6 +55,8 @@ pub struct Fit {
     pub recorded: f64,
     /// The share of the bytes that is kept, in expectation.
     pub kept: f64,
+    /// Keys without strata, beyond what a service counts.
+    pub left_out: usize,
     /// Key at the start, bytes and probability of each stratum.
     strata: Vec<(u32, f64, f64)>,
 }
@@ -116,22 +120,28 @@ impl Fit {
         let spans: f64 = arrivals.iter().map(|arrival| f64::from(arrival.spans)).sum();
         let of_spans: f64 =
             arrivals.iter().map(|arrival| recorded(arrival.key) * f64::from(arrival.spans)).sum();
+        // The key at the start of each key at the end.
+        let mut starts = vec![0; workload.end_keys().len()];
+        arrivals.iter().for_each(|arrival| starts[arrival.end_key as usize] = arrival.key);
+        let named = named(workload, common.iter().chain(&own).map(|((key, _), ..)| *key));
         let late = || {
-            let head = head(workload, &keys, &heads, options.size)?;
+            let mut named_at_start = vec![false; keys.len()];
+            starts.iter().zip(&named).for_each(|(key, named)| named_at_start[*key as usize] |= named);
+            let head = head(workload, (&keys, &named_at_start), &heads, options.size)?;
             let mut strata =
                 Strata::new(probability(options.size))?.with_record(options.record)?.by_kind(options.by_kind);
-            for ((key, stratum), _, p) in common.iter().chain(&own) {
+            for ((key, stratum), _, p) in
+                common.iter().chain(&own).filter(|((key, _), ..)| named[*key as usize])
+            {
                 let name = workload.end_keys().name(astracer_recording::intern::Symbol(*key));
                 strata = strata.with_probability(name, *stratum, probability(*p));
             }
             Ok(Late { head, strata })
         };
-        // The key at the start of each key at the end.
-        let mut starts = vec![0; workload.end_keys().len()];
-        arrivals.iter().for_each(|arrival| starts[arrival.end_key as usize] = arrival.key);
         let strata = used.iter().map(|((key, _), group, p)| (starts[*key as usize], group.bytes, *p));
         let strata = strata.collect();
-        Some(late().map(|late| Self { late, recorded: of_spans / spans, kept, strata }))
+        let left_out = named.iter().filter(|named| !**named).count();
+        Some(late().map(|late| Self { late, recorded: of_spans / spans, kept, left_out, strata }))
     }
 }
 
@@ -182,15 +192,49 @@ impl Group {
     }
 }
 
+/// Marks the keys that have strata in the file: all, if a service has counts for them; otherwise
+/// the most frequent ones, without those that a service would treat as new. `strata` are the keys
+/// of all strata.
+fn named(workload: &Workload, strata: impl Iterator<Item = u32>) -> Vec<bool> {
+    let mut keys = vec![(0u32, 0usize); workload.end_keys().len()];
+    workload.arrivals().iter().for_each(|arrival| keys[arrival.end_key as usize].0 += 1);
+    strata.for_each(|key| keys[key as usize].1 += 1);
+    if keys.iter().map(|(_, strata)| strata).sum::<usize>() <= Strata::MAX {
+        return vec![true; keys.len()];
+    }
+    let mut order: Vec<usize> = (0..keys.len()).filter(|&key| keys[key].0 >= FEWEST).collect();
+    order.sort_by_key(|&key| std::cmp::Reverse(keys[key].0));
+    let (mut named, mut sum) = (vec![false; keys.len()], 0);
+    for key in order {
+        sum += keys[key].1;
+        if sum > Strata::MAX {
+            break;
+        }
+        named[key] = true;
+    }
+    named
+}
+
 /// The head sampler: constants by key. A key that becomes far more frequent than recorded is
 /// recorded less often.
-fn head(workload: &Workload, keys: &[Group], heads: &[f64], size: f64) -> Result<Config, ConfigError> {
+fn head(
+    workload: &Workload,
+    (keys, named): (&[Group], &[bool]),
+    heads: &[f64],
+    size: f64,
+) -> Result<Config, ConfigError> {
     let constant =
         |p: f64| Bump::new(0.0, probability(p), Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted);
     let traces: f64 = keys.iter().map(|group| group.traces).sum();
     let mut head = PerKey::new(constant(UNKNOWN * size)?);
-    for ((name, group), p) in
-        workload.keys().names().zip(keys).zip(heads).filter(|((_, group), _)| group.traces > 0.0)
+    for ((name, group), p) in workload
+        .keys()
+        .names()
+        .zip(keys)
+        .zip(heads)
+        .zip(named)
+        .filter(|(((_, group), _), named)| **named && group.traces > 0.0)
+        .map(|(key, _)| key)
     {
         head = head.with_override(name, constant(*p)?.with_share(Probability::new(group.traces / traces)));
     }

@@ -5,6 +5,7 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::value::Attribute;
 use astracer_model::{Span, SpanId, TraceId, UnixNanos, Value};
 use astracer_recording::recording::{Intake, Keep};
+use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, Config, Probability, RandomSource, strata};
 
 use super::*;
@@ -103,6 +104,15 @@ fn strata_are_told_apart_by_attributes_at_the_end() {
     assert_eq!(keys, ["root;code=200", "root;code=500"]);
     let Config::Bump(head) = &late.head else { panic!("constants") };
     assert_eq!(head.overrides().map(|(key, _)| key).collect::<Vec<_>>(), ["root"]);
+    // The file's keys are those of the strata.
+    let file = Parameters { strata: Some(late.strata.clone()), ..Parameters::new(late.head.clone()) };
+    let fits = |rule: &str| {
+        let file = Parameters { key: rule.parse().expect("a key"), ..file.clone() };
+        let workload = Workload::new(&recording, &Grouping::Key(file.key.clone()));
+        let fit = crate::fit::Fit::new(&workload, &file, Stop::never()).expect("not stopped");
+        (fit.keys, fit.keys_seen)
+    };
+    assert_eq!((fits("name+end:code"), fits("name+end:other")), ((2, 2), (2, 0)));
     // All of one and a hundredth of the other.
     let stratum = "-1".parse().expect("a stratum");
     late.strata = late.strata.with_probability("root;code=500", stratum, Probability::ONE);
@@ -117,6 +127,36 @@ fn strata_are_told_apart_by_attributes_at_the_end() {
         kept[usize::from(one.arrival % 20 == 0)] += u32::from(one.keep);
     });
     assert!(kept[1] == 20 && (2..=6).contains(&kept[0]), "{kept:?}");
+}
+
+/// A file names no more strata than a service counts: the most frequent keys, and none that a
+/// service would treat as new.
+#[test]
+fn the_rarest_keys_of_a_flood_are_left_out() {
+    let spans = |trace: u64| match trace % 4 {
+        0 => format!("seldom {}", (b'a' + (trace / 4 % 26) as u8) as char),
+        1 => "often".to_owned(),
+        _ => (0..6).map(|at| (b'a' + (trace >> (4 * at) & 15) as u8) as char).collect(),
+    };
+    let mut intake = Intake::new(Keep::default());
+    let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+    for trace in 0..12_000u64 {
+        let span = Span {
+            trace_id: TraceId(u128::from(trace) + 1),
+            span_id: SpanId(trace + 1),
+            name: spans(trace).into(),
+            start: Some(UnixNanos(trace * 1_000_000)),
+            end: Some(UnixNanos(trace * 1_000_000 + 100)),
+            ..Span::default()
+        };
+        intake.span(span, Record { bytes: &[0; 100], place: &place });
+    }
+    let workload = Workload::new(&intake.finish(), &Grouping::default());
+    let fit = Fit::new(&workload, FitOptions::new(0.1, strata::Record::All), Stop::never());
+    let fit = fit.expect("not stopped").expect("valid");
+    assert_eq!((fit.late.strata.probabilities().count(), fit.left_out), (27, 6_000));
+    let Config::Bump(head) = &fit.late.head else { panic!("constants") };
+    assert_eq!(head.overrides().count(), 27);
 }
 
 /// A cap bounds what strata keep, too.

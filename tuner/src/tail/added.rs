@@ -23,12 +23,18 @@ const ADDED: [&str; 15] = [
     "thread.name",
 ];
 
+/// Whether a service adds this attribute only on export, so that its keys and policies do not have
+/// it unless its own code sets it.
+pub fn is_added(name: &str) -> bool {
+    ADDED.contains(&name)
+}
+
 impl Outcomes {
     /// Attributes that policies use, that spans have, and that a service adds only on export. Its
     /// policies see them only if its own code sets them.
     pub fn added(&self) -> Vec<&str> {
         let absent = self.absent();
         let names = self.attributes.iter().map(String::as_str);
-        names.filter(|name| ADDED.contains(name) && !absent.contains(name)).collect()
+        names.filter(|name| is_added(name) && !absent.contains(name)).collect()
     }
 }

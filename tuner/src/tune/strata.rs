@@ -73,6 +73,8 @@ pub struct StrataTuning {
     pub recorded: f64,
     /// The recorded spans per second.
     pub recorded_per_second: f64,
+    /// Keys that have no strata in the file, beyond what a service counts.
+    pub left_out: usize,
     /// The share of the traces that is kept.
     pub kept: f64,
     /// The strata on draws of their own.
@@ -198,6 +200,7 @@ pub fn tune_strata(
     Some(Ok(StrataTuning {
         by_kind,
         recorded: fit.recorded,
+        left_out: fit.left_out,
         kept: replayed.traces.mean / workload.arrivals().len() as f64,
         recorded_per_second: fit.recorded * spans / seconds(workload),
         replayed,

@@ -102,7 +102,7 @@ pub(super) fn prepare(
     let absent = &board.whole().faults_without_traces;
     let warning = absent.first().map(|first| {
         format!(
-            "{} of {} have no trace of the service at fault during the fault and do not count, such as {}: times are UTC",
+            "{} of {} without a trace of the service at fault during the fault, such as {}: they do not count; times are UTC",
             absent.len(),
             output::plural(faults.len() as u64, "fault"),
             output::escaped(first)

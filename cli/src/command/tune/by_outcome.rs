@@ -115,9 +115,12 @@ pub(super) fn render(shown: Shown<'_>) -> String {
     text.extend(warnings.map(|warning| table::warning_line(&warning)));
     if let Some(out) = shown.out.map(output::shown) {
         text += &format!(
-            "\nwrote {out}: {} strata. To use it, start the service with\n  OTEL_TRACES_SAMPLER=astracer_file \
+            "\nwrote {out}: {}. To use it, start the service with\n  OTEL_TRACES_SAMPLER=astracer_file \
              OTEL_TRACES_SAMPLER_ARG={out}\n",
-            output::count(shown.found.strata as u64)
+            match shown.found.strata {
+                1 => "1 stratum".to_owned(),
+                strata => format!("{} strata", output::count(strata as u64)),
+            }
         );
     }
     if let Some(page) = shown.page {
@@ -150,6 +153,9 @@ fn sentences(found: &Found) -> Vec<String> {
          weights: as counted, what is slow or rare has too many traces.\n",
         tuning.replayed.replays
     )];
+    if tuning.replayed.traces.mean < 1.0 {
+        all.push("warning: less than one trace of this recording is kept; raise --size-max\n".to_owned());
+    }
     if tuning.replayed.by_weights().mean > tuning.head.by_weights().mean {
         all.push(
             "The head sampler alone has less here: --no-late writes a sampler that decides at the start.\n"
@@ -206,7 +212,13 @@ fn sentences(found: &Found) -> Vec<String> {
     }
     all.extend(found.policies.as_ref().map(tail::in_short));
     all.extend(tuning.bounds.as_ref().map(table::cap));
-    if let Some(growth) = &tuning.growth {
+    if tuning.left_out > 0 {
+        all.push(format!(
+            "{} are too many or too rare to have strata in the file: new keys share a quarter of the size.\n",
+            output::plural(tuning.left_out as u64, "key")
+        ));
+    }
+    if let Some(growth) = tuning.growth.as_ref().filter(|_| tuning.slower.is_finite()) {
         let without = if tuning.cap == Cap::none() { "" } else { " without the cap" };
         let steered = if tuning.slower > 1.05 { ", and the size again after three hours" } else { "" };
         all.push(format!(

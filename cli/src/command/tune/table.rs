@@ -43,7 +43,7 @@ impl Read {
             traces: arrivals.len() as u64,
             spans: arrivals.iter().map(|arrival| u64::from(arrival.spans)).sum(),
             bytes: arrivals.iter().map(|arrival| arrival.bytes).sum(),
-            keys: workload.keys().len() as u64,
+            keys: workload.end_keys().len() as u64,
             functions: workload.function_count() as u64,
             seconds: arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9),
         }
