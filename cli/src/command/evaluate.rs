@@ -324,6 +324,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         late = late.and(lines.and_then(|lines| file.write(&lines)));
     }
     let warnings = missed.into_iter().chain(warnings).chain(absent).chain(crowded(&workload));
+    let warnings = warnings.chain(input.sample_warning());
     let warnings: Vec<String> = warnings.chain(without_traces.flatten()).collect();
     interrupt::answer_at_once(stop)?;
     if args.json {

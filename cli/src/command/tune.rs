@@ -347,6 +347,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         tuning.bound(&workload, late, stop.without_deadline());
     }
     let mut general = absent;
+    general.extend(input.sample_warning());
     if too_many && !args.one_key {
         general.push(format!(
             "no other keys were tried, because {} are too many already; fold ids in names (--fold)",
@@ -399,6 +400,13 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         let stop = stop.within(left());
         let (found, failed) = strata::choose(args, &tuning, &workload, stop, &bar)?;
         (strata, late) = (found, late.or(failed));
+        let is_over = left().is_some_and(|left| left.is_zero());
+        if strata.is_none() && is_over && !args.strata.no_late && strata::is_free(args) {
+            general.push(
+                "strata were not tried, because --time was over; --late fits them without a search"
+                    .to_owned(),
+            );
+        }
         if let Some(name) = refusals::at_end(args).filter(|_| strata.is_none()) {
             let warning = format!(
                 "--key: {} at the end was left out, because no strata were written; --late writes them",

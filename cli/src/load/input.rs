@@ -483,7 +483,6 @@ impl Input {
         problems.collect()
     }
 
-    /// Lines at the end of a report: folded names, skipped files, and problems with examples.
     /// The same with whether traces have weights.
     pub(super) fn of_sample(self, is_sample: bool) -> Self {
         Self { is_sample, ..self }
@@ -494,6 +493,14 @@ impl Input {
         self.is_sample
     }
 
+    /// A warning for commands that need all traces and count each once.
+    pub(crate) fn sample_warning(&self) -> Option<String> {
+        let says = "the recording is itself a sample with weights (ot=th), and each of its traces counts once here; use a \
+                    recording of all traces";
+        self.is_sample.then(|| says.to_owned())
+    }
+
+    /// Lines at the end of a report: folded names, skipped files, and problems with examples.
     pub(crate) fn footing(&self) -> String {
         let more = |text: &mut String, all: u64, shown: usize| {
             if all > shown as u64 {

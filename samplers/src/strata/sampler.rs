@@ -322,7 +322,7 @@ impl StrataSampler {
         let lambda = self.state.lambda.get();
         if let Some(p) = fitted {
             let p = if p < 1.0 { (p * factor).min(1.0) } else { p };
-            return p.min((self.state.ceiling.get() / f64::from(count)).max(self.floor * factor));
+            return p.min((self.state.ceiling.get() / f64::from(count)).max(self.bounded(factor)));
         }
         let p = if lambda > 0.0 {
             (lambda / f64::from(count)).max(self.floor * factor).min(1.0)
@@ -437,6 +437,12 @@ impl StrataSampler {
         self.state.lambda.set(lambda * self.state.correction.get());
     }
 
+    /// The probability below which the ceiling bounds no stratum: those below it keep less than the
+    /// size in any case.
+    fn bounded(&self, factor: f64) -> f64 {
+        self.strata.size.get() * factor.min(1.0)
+    }
+
     /// Bounds strata whose probabilities come from the parameters, if over an hour these keep more
     /// than the size of their bytes, or if a budget lowers it. Requests that become slower than
     /// recorded move to strata with higher probabilities. Only strata with many traces reach the
@@ -447,13 +453,13 @@ impl StrataSampler {
             return;
         }
         let size = self.strata.size.get();
-        let wanted: f64 = sums.fitted.iter().map(|of| of.bytes * of.most).sum();
+        let wanted = sums.wanted;
         let share = self.state.steered.share((wanted * traces, fitted * traces), seconds, size);
         let factor = self.state.factor.get();
         // An hour of slow requests is not paid for by the next one.
         let kept = factor.min(1.0) * (wanted * size / share).max(fitted * size).min(wanted);
         let ceiling = match kept < STEERED_BELOW * wanted {
-            true => lambda(&sums.fitted, kept, self.floor * factor),
+            true => lambda(&sums.fitted, kept, self.bounded(factor)),
             false => None,
         };
         self.state.ceiling.set(ceiling.unwrap_or(f64::INFINITY));
@@ -523,11 +529,14 @@ fn bytes(strata: &[Counted]) -> f64 {
 struct Sums {
     fitted: Vec<Counted>,
     unfitted: Vec<Counted>,
+    /// The bytes that the parameters would keep of the former, without a budget.
+    wanted: f64,
 }
 
 impl Sums {
     fn new(sampler: &StrataSampler, moment: Moment) -> Self {
-        let mut sums = Sums { fitted: Vec::new(), unfitted: Vec::new() };
+        let mut sums = Sums { fitted: Vec::new(), unfitted: Vec::new(), wanted: 0.0 };
+        let factor = sampler.state.factor.get();
         let counted = |record: &Record, p: f64| Counted {
             count: record.count.get(moment).into(),
             bytes: record.bytes.get(moment).into(),
@@ -535,7 +544,12 @@ impl Sums {
         };
         for record in sampler.state.records.records() {
             match record.fitted(sampler.number) {
-                Some(Some(p)) => sums.fitted.push(counted(record, p.into())),
+                Some(Some(p)) => {
+                    let p = f64::from(p);
+                    let own = counted(record, p);
+                    sums.wanted += own.bytes * own.most;
+                    sums.fitted.push(counted(record, if p < 1.0 { p * factor } else { p }));
+                }
                 Some(None) => sums.unfitted.push(counted(record, 1.0)),
                 None => {}
             }

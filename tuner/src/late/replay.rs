@@ -39,7 +39,7 @@ pub(crate) fn replay(
         let threshold = late.strata.recorded(threshold);
         match threshold.filter(|threshold| threshold.keeps(randomness)) {
             Some(threshold) => {
-                recorded.push((at_ns.saturating_add(arrival.ending.duration_ns), index, threshold));
+                recorded.push((at_ns.saturating_add(arrival.ending.decided_after_ns()), index, threshold));
             }
             None => {
                 each(Decided { arrival: index as usize, at_ns, keep: false, place: 0, by_chance: threshold })

@@ -1,5 +1,6 @@
 //! Tunes late strata: a fit in closed form, tried on halves of the time that it was not fitted on.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use astracer_samplers::parameters::Parameters;
@@ -163,6 +164,7 @@ pub fn tune_strata(
     let tried = |by_kind| try_halves(workload, fitting.by_kind(by_kind), options, (stop, &watch));
     let (later, other_kind, by_kind) = match options.by_kind {
         Some(by_kind) => (tried(by_kind), None, by_kind),
+        None if !has_kinds(workload) => (tried(false), None, false),
         None => {
             let (without, with) = (tried(false), tried(true));
             let is_better = with.as_ref().zip(without.as_ref());
@@ -218,6 +220,15 @@ pub fn tune_strata(
         random: options.random,
         seed: options.seed,
     }))
+}
+
+/// Whether some stratum has trees of several kinds.
+fn has_kinds(workload: &Workload) -> bool {
+    let mut kinds = HashMap::new();
+    workload.arrivals().iter().any(|arrival| {
+        let stratum = (arrival.end_key, arrival.ending.stratum(false));
+        *kinds.entry(stratum).or_insert(arrival.ending.kind) != arrival.ending.kind
+    })
 }
 
 fn seconds(workload: &Workload) -> f64 {

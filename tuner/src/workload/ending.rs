@@ -6,6 +6,7 @@ use astracer_model::Status;
 use astracer_recording::recording::{Recording, SpanView, TraceView};
 use astracer_recording::stop::Pulse;
 use astracer_samplers::strata::{Kind, Stratum};
+use astracer_samplers::tail::Tail;
 use astracer_samplers::{Nanos, Template};
 
 /// The outcome of a trace.
@@ -23,7 +24,14 @@ pub struct Ending {
 impl Ending {
     /// The stratum of the trace within its key.
     pub fn stratum(&self, by_kind: bool) -> Stratum {
-        Stratum::new(Nanos::new(self.duration_ns), self.is_error).with_kind(by_kind.then_some(self.kind))
+        let duration = Nanos::new(self.decided_after_ns());
+        Stratum::new(duration, self.is_error).with_kind(by_kind.then_some(self.kind))
+    }
+
+    /// The time from the root's start to the decision: a root that is open for longer is decided by
+    /// its age.
+    pub fn decided_after_ns(&self) -> u64 {
+        self.duration_ns.min(Tail::TRACE_AGE_MAX.get())
     }
 }
 

@@ -100,7 +100,8 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
     let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
     let load::Loaded { input, recording } = load::load_keeping(&args.source, keep, stop)?;
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
-    let absent = load::absent(&args.key, &recording, None);
+    let mut absent = load::absent(&args.key, &recording, None);
+    absent.extend(input.sample_warning());
     let outcomes = tail.map(|tail| Outcomes::new(&recording, &tail, stop).ok_or(Failure::Interrupted));
     let mut outcomes = outcomes.transpose()?;
     drop(recording);
