@@ -24,6 +24,10 @@
 //! bytes is kept. New *keys* share a quarter of that, so that a flood of unique names does not
 //! raise the size; a new stratum of a known key is what this sampler exists to keep.
 //!
+//! If the probabilities of the parameters keep more than the size over an hour, because requests
+//! have become slower than recorded, a ceiling that is solved like lambda bounds them, down to the
+//! size.
+//!
 //! p depends on earlier traces and on the trace's own stratum, never on its randomness. So weights
 //! are true whatever p is, and races between threads change p but bias nothing.
 //!

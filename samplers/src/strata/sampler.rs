@@ -253,7 +253,8 @@ impl StrataSampler {
         &self.strata
     }
 
-    /// Scales all probabilities below 1, and the share of the bytes that the others follow.
+    /// Scales all probabilities below 1 and the share of the bytes that the others follow, toward a
+    /// budget. A factor below 1 also bounds strata of probability 1 that have many traces.
     pub fn scale(&self, factor: f64) {
         self.state.factor.set(factor);
     }
