@@ -24,6 +24,10 @@ pub(super) fn find(
     bar: &Bar,
 ) -> Result<Found, Failure> {
     let limits = super::options(args).limits;
+    let is_plain = limits.traces_per_second_max.is_none() && limits.bytes_per_second_max.is_none();
+    if is_plain && outcomes.is_none() {
+        return fit(args, args.size_max, workload, stop, bar);
+    }
     let mut size = args.size_max;
     let mut rounds = 0;
     loop {
@@ -41,11 +45,14 @@ pub(super) fn find(
         let all = sizes(workload, (1.0, workload.arrivals().len() as f64));
         let left = left(&limits, &all, &sizes(workload, own), &sizes(workload, policies));
         if left.is_nan() || left <= 0.0 || rounds == ROUNDS {
-            return Err(Failure::Job(format!(
-                "the strata and the policies of --tail together keep {}: give the policies smaller budgets, or raise the \
-                 limit",
-                limits.exceeded(&together)
-            )));
+            let exceeded = limits.exceeded(&together);
+            return Err(Failure::Job(match outcomes {
+                Some(_) => format!(
+                    "the strata and the policies of --tail together keep {exceeded}: give the policies smaller budgets, or \
+                     raise the limit"
+                ),
+                None => format!("the strata keep {exceeded}: raise the limit"),
+            }));
         }
         size *= left;
     }
