@@ -342,7 +342,7 @@ fn quarters(sampler: &StrataSampler, from: u64, healthy: &[bool]) -> Vec<f64> {
             let now = Nanos::from_millis(50 * at);
             at += 1;
             let octave = match random.next().is_multiple_of(10) == healthy {
-                _ if at % 1_000 == 0 => "12",
+                _ if at.is_multiple_of(1_000) => "12",
                 true => "9",
                 false => "4",
             };
