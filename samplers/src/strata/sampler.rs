@@ -119,8 +119,8 @@ struct Tallies {
     refused: AtomicU64,
 }
 
-/// A float that any thread may read and write.
-#[derive(Debug)]
+/// A float that any thread may read and write; 0 by default.
+#[derive(Debug, Default)]
 struct Float(AtomicU64);
 
 impl Float {
@@ -486,19 +486,12 @@ impl StrataSampler {
 }
 
 /// The share of their bytes that strata keep by the parameters' probabilities, over an hour.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Steered {
     /// Sums that decay by the hour, and the time that they cover in seconds.
     wanted: Float,
     all: Float,
     seconds: Float,
-}
-
-impl Default for Steered {
-    fn default() -> Self {
-        let zero = || Float::new(0.0);
-        Steered { wanted: zero(), all: zero(), seconds: zero() }
-    }
 }
 
 impl Steered {

@@ -154,7 +154,7 @@ fn sentences(found: &Found) -> Vec<String> {
         tuning.replayed.replays
     )];
     if tuning.replayed.traces.mean < 1.0 {
-        all.push("warning: less than one trace of this recording is kept; raise --size-max\n".to_owned());
+        all.push(table::warning_line("less than one trace of this recording is kept; raise --size-max"));
     }
     if tuning.replayed.by_weights().mean > tuning.head.by_weights().mean {
         all.push(

@@ -63,11 +63,8 @@ impl<'a> SharedLimits<'a> {
     pub(super) fn after(&self, tuning: &Tuning, stop: Stop<'_>) -> Result<After, Failure> {
         let found = tuning.config().map_err(|error| Failure::Job(error.to_string()))?;
         let kept = self.behind(&Candidate::capped(found, self.cap), stop)?;
-        let (seconds, bytes) = whole(self.workload);
-        let mut together = KeptSizes::default();
-        together.size = kept.head.mean + kept.tail.mean;
-        together.traces_per_second = (kept.head_traces.mean + kept.traces.mean) / seconds;
-        together.bytes_per_second = together.size * bytes / seconds;
+        let share = kept.head.mean + kept.tail.mean;
+        let together = sizes(self.workload, (share, kept.head_traces.mean + kept.traces.mean));
         let is_over = self.limits.excess(&together) > TOLERANCE.ln();
         let over = is_over.then(|| {
             format!(
@@ -101,8 +98,18 @@ impl<'a> SharedLimits<'a> {
 }
 
 /// The recording's length in seconds, at least 1 as in the search, and its bytes.
-pub(super) fn whole(workload: &Workload) -> (f64, f64) {
+fn whole(workload: &Workload) -> (f64, f64) {
     let arrivals = workload.arrivals();
     let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
     (seconds, arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
+}
+
+/// The sizes of this share of the bytes and number of traces.
+pub(super) fn sizes(workload: &Workload, (share, traces): (f64, f64)) -> KeptSizes {
+    let (seconds, bytes) = whole(workload);
+    let mut sizes = KeptSizes::default();
+    sizes.size = share;
+    sizes.traces_per_second = traces / seconds;
+    sizes.bytes_per_second = share * bytes / seconds;
+    sizes
 }

@@ -8,7 +8,7 @@ use astracer_tuner::{Candidate, Draw, Stop, Workload};
 
 use super::by_outcome::Found;
 use super::progress::show;
-use super::shared_limits::{REPLAYS, TOLERANCE, whole};
+use super::shared_limits::{REPLAYS, TOLERANCE, sizes};
 use super::{Bar, Tune};
 use crate::failure::Failure;
 
@@ -97,16 +97,6 @@ fn behind(
     let draws = Draw::unseen(REPLAYS, args.seed, args.random);
     let strata = Candidate::from(found.tuning.late.clone());
     outcomes.replay(workload, &strata, &draws, stop).ok_or(Failure::Interrupted)
-}
-
-/// The sizes of this share of the bytes and number of traces.
-fn sizes(workload: &Workload, (share, traces): (f64, f64)) -> KeptSizes {
-    let (seconds, bytes) = whole(workload);
-    let mut sizes = KeptSizes::default();
-    sizes.size = share;
-    sizes.traces_per_second = traces / seconds;
-    sizes.bytes_per_second = share * bytes / seconds;
-    sizes
 }
 
 /// The room that the policies leave, as a multiple of what the strata keep. Policies keep a share
