@@ -74,7 +74,9 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
         // The next numbers belong to a batch that was in the spool but not acknowledged yet.
         first += 10;
         let report = astracer_exporters::spool::verify(&Folder::open(folder.path()).unwrap()).unwrap();
-        assert!(report.is_proven() && report.damage.is_empty(), "{report:?}");
+        // A kill may cut the write of a batch at the end of a page. It was not acknowledged.
+        let is_whole = report.damage.iter().all(|damage| damage.is_harmless());
+        assert!(report.is_proven() && is_whole, "{report:?}");
         assert!((acknowledged.len() as u64..first).contains(&report.ledger.acknowledged), "{report:?}");
     }
     server.set(Mood::Takes);
