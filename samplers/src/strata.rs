@@ -3,7 +3,7 @@
 //! When a trace begins, the head decides whether it is *recorded*; when its root has ended, its
 //! *stratum* decides whether it is kept. A stratum consists of the traces with the same key, octave
 //! of the root's duration, and outcome; optionally also with the same kind of call tree. Each has a
-//! probability p of its own, so that what is slow or rare is kept nearly always, at little cost,
+//! probability p of its own, so that what is slow or rare is kept more often than what is common,
 //! and every kept trace stands for 1 / p traces.
 //!
 //! ```text
@@ -41,8 +41,11 @@
 //! A trace that is not recorded cannot be kept. The head records the share r of a key's traces, and
 //! a recorded one is kept with p / r, so it is kept with p in all, or with r if that is less.
 
+mod draw;
 mod kind;
 mod sampler;
+mod solver;
+mod state;
 mod stratum;
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -50,8 +53,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub use draw::{Draw, RecordedTrace};
 pub use kind::Kind;
-pub use sampler::{Draw, RecordedTrace, StrataCounts, StrataSampler};
+pub use sampler::{StrataCounts, StrataSampler};
 pub use stratum::Stratum;
 
 use crate::config_error::ConfigError;

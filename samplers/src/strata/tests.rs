@@ -72,7 +72,7 @@ fn all_decisions_make_one_threshold() {
     let mut random = SplitMix::new(5);
     for (r, q, also) in [(1.0, 0.3, None), (0.5, 1.0, None), (0.03, 0.2, Some(0.5)), (1e-9, 1e-6, Some(1e-3))]
     {
-        let draw = Draw::new(Some(threshold(q)), true, threshold(r));
+        let draw = Draw { threshold: Some(threshold(q)), keeps: true, recorded: threshold(r) };
         let expected = r * (1.0 - (1.0 - q) * (1.0 - also.unwrap_or(0.0)));
         let mut mean = 0.0;
         for _ in 0..2_000 {
@@ -85,8 +85,9 @@ fn all_decisions_make_one_threshold() {
         // A mean of 2,000 uniform numbers: 0.5 with a standard deviation of 0.0065.
         assert!((mean - 0.5).abs() < 0.03, "{mean}");
     }
-    assert_eq!(Draw::new(None, false, threshold(0.5)).of_all(None, 7), None);
-    let alone = Draw::new(None, false, threshold(0.5)).of_all(Some(threshold(0.5)), 7).unwrap();
+    let refused = Draw { threshold: None, keeps: false, recorded: threshold(0.5) };
+    assert_eq!(refused.of_all(None, 7), None);
+    let alone = refused.of_all(Some(threshold(0.5)), 7).unwrap();
     assert!((alone.0.probability().get() - 0.25).abs() < 1e-9);
 }
 
