@@ -137,11 +137,6 @@ impl Graph {
         &self.edges
     }
 
-    /// The number of events.
-    pub fn event_count(&self) -> usize {
-        self.order.len()
-    }
-
     /// The number of edges that were left out because they closed a cycle.
     pub fn cut_edges(&self) -> u64 {
         self.cut

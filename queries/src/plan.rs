@@ -6,7 +6,7 @@ use crate::advice::{Advice, Fold, Input, LISTS, OPERATIONS, Operation, Relation,
 use crate::aggregate::Function;
 use crate::expression::{Expression, Step};
 use crate::fault::nearest;
-use crate::names::{Moment, Tracepoint};
+use crate::names::Tracepoint;
 use crate::point::{Edge, Variable};
 
 /// The compiled form of a program, which all threads may share.
@@ -253,11 +253,6 @@ impl Plan {
             }
         }
         lists
-    }
-
-    /// Whether any tracepoint of the query is a span's end.
-    pub fn wants_ends(&self) -> bool {
-        self.tracepoints().any(|tracepoint| tracepoint.moment == Moment::End)
     }
 
     /// Whether a tracepoint may be a line of source code.

@@ -111,11 +111,6 @@ pub struct Latencies {
 }
 
 impl Workload {
-    /// Memory per trace in bytes, without its calls.
-    pub const BYTES_PER_TRACE: usize = size_of::<Arrival>() + size_of::<TraceId>();
-    /// Memory in bytes for each function of each trace, if its durations there are in one bucket.
-    pub const BYTES_PER_CALL: usize = size_of::<Calls>() + size_of::<Latencies>();
-
     /// Reduces a recording to a workload with keys by `grouping`. The recording must have been made
     /// with the grouping's attributes as labels.
     pub fn new(recording: &Recording, grouping: &Grouping) -> Self {
