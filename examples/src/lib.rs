@@ -1,12 +1,13 @@
 //! Code that the examples share: tracing set-up in `telemetry`, the end by a signal in `ending`,
 //! the traced services, and a load generator.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
+#![allow(clippy::disallowed_methods, reason = "examples print")]
 
 pub mod chain;
 pub mod ending;
 pub mod json_log;
 pub mod load;
+pub mod output;
 pub mod quotes;
 pub mod shop;
 pub mod telemetry;

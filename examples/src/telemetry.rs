@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -32,6 +32,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::load::TENANT;
+use crate::output::Output;
 
 /// Shows something even if the example runs for seconds: in each window of ten seconds it keeps the
 /// first call of each root, few of the next ones, and then one in a thousand.
@@ -335,7 +336,10 @@ impl Options {
                 _ => std::env::var(name).ok(),
             });
         let builder = match &self.export {
-            Export::Console => builder.with_destination(Console::colored(io::stdout())),
+            Export::Console if io::stdout().is_terminal() => {
+                builder.with_destination(Console::colored(io::stdout()))
+            }
+            Export::Console => builder.with_destination(Console::plain(Output)),
             Export::None => builder.with_exporter(Nowhere),
             Export::Folder(folder) => builder.with_destination(Files::builder(folder).open()?),
             Export::Otlp(url) => {

@@ -24,14 +24,14 @@
 //! tuned parameters, takes over changes of their file while it runs, and exports to a collector.
 //! The last counts requests by route and tenant, and its spans have the tenant as an attribute.
 
-#![allow(clippy::print_stdout, reason = "examples show what they do")]
-
 use std::error::Error;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use astracer_examples::load::{Load, ORDERS, TENANT};
+use astracer_examples::output::Output;
 use astracer_examples::telemetry::{self, Applications};
 use astracer_examples::{chain, ending, json_log, shop};
 use clap::Parser;
@@ -94,9 +94,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if let Some(to) = args.to {
         let running = load.traced.then(|| args.tracing.start("load")).transpose()?;
-        println!("{}", runtime.block_on(load.run(to)).map_err(|error| error.to_string())?);
+        let outcome = runtime.block_on(load.run(to)).map_err(|error| error.to_string())?;
+        writeln!(Output, "{outcome}")?;
         if let Some(running) = running {
-            println!("{}", running.stop()?);
+            writeln!(Output, "{}", running.stop()?)?;
         }
         return Ok(());
     }
@@ -106,7 +107,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let running =
         args.tracing.start_with("shop", by_tenant.then_some(TENANT), follows.then(|| flows.clone()))?;
     if let Some(address) = running.live() {
-        println!("live counts: http://{address}/");
+        writeln!(Output, "live counts: http://{address}/")?;
     }
     runtime.block_on(async {
         let asked = ending::asked()?;
@@ -114,13 +115,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         let address = listener.local_addr()?;
         let service = axum::serve(listener, shop::routes());
         if args.listen.is_some() {
-            println!("listening on {address}; stop with Ctrl-C");
+            writeln!(Output, "listening on {address}; stop with Ctrl-C")?;
             service.with_graceful_shutdown(asked).await?;
         } else {
             let service = tokio::spawn(service.into_future());
             tokio::select! {
-                outcome = load.run(address) => println!("{}", outcome.map_err(|error| error.to_string())?),
-                () = asked => println!("stopped"),
+                outcome = load.run(address) => {
+                    writeln!(Output, "{}", outcome.map_err(|error| error.to_string())?)?;
+                }
+                () = asked => writeln!(Output, "stopped")?,
             }
             service.abort();
         }
@@ -129,12 +132,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if by_tenant && let Some(handle) = running.handle() {
         for key in handle.keys() {
             let name = key.key.as_deref().unwrap_or("other keys");
-            println!("{} of {} roots kept: {name}", key.kept + key.kept_late, key.seen);
+            writeln!(Output, "{} of {} roots kept: {name}", key.kept + key.kept_late, key.seen)?;
         }
     }
-    println!("{}", running.stop()?);
+    writeln!(Output, "{}", running.stop()?)?;
     if args.applications == Applications::All {
-        println!("{}", chain::summary(&flows));
+        writeln!(Output, "{}", chain::summary(&flows))?;
     }
     Ok(())
 }

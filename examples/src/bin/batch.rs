@@ -11,11 +11,11 @@
 //! `--tail error --provisional always` broken records are kept too, within the budget of that
 //! policy.
 
-#![allow(clippy::print_stdout, reason = "examples show what they do")]
-
 use std::error::Error;
+use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
+use astracer_examples::output::Output;
 use astracer_examples::{ending, telemetry};
 use clap::Parser;
 use tracing::{error, info_span, instrument};
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             Err(_) => broken += 1,
         }
     }
-    println!("{records} records, {broken} broken, sum {sum}");
-    println!("{}", running.stop()?);
+    writeln!(Output, "{records} records, {broken} broken, sum {sum}")?;
+    writeln!(Output, "{}", running.stop()?)?;
     Ok(())
 }
 

@@ -33,11 +33,9 @@
 //!     --service shop --listen 127.0.0.1:7001 --next 127.0.0.1:7002
 //! ```
 
-#![allow(clippy::print_stdout, reason = "examples show what they do")]
-
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -45,6 +43,7 @@ use std::sync::atomic::Ordering;
 use astracer::Operate as _;
 use astracer::baggage::critical_path::zone;
 use astracer_examples::load::answer;
+use astracer_examples::output::Output;
 use astracer_examples::telemetry::{self, Applications, Export};
 use astracer_examples::{chain, ending};
 use clap::{Parser, ValueEnum};
@@ -160,15 +159,15 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     tokio::runtime::Runtime::new()?.block_on(async {
         let asked = ending::asked().map_err(|error| error.to_string())?;
-        let told = |address: SocketAddr| println!("listening on {address}");
+        let told = |address: SocketAddr| writeln!(Output, "listening on {address}");
         let serving = async {
             if service == Service::Stock {
                 let incoming = TcpIncoming::bind(listen)?;
-                told(incoming.local_addr()?);
+                told(incoming.local_addr()?)?;
                 return chain::stock(incoming, next()?, (handle, baggage), connections).await;
             }
             let listener = TcpListener::bind(listen).await?;
-            told(listener.local_addr()?);
+            told(listener.local_addr()?)?;
             match service {
                 Service::Shop => chain::shop(listener, next()?, (handle, baggage)).await,
                 _ => chain::bank(listener, (handle, baggage)).await,
@@ -180,8 +179,8 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
             () = eof(), if args.until_eof => Ok(()),
         }
     })?;
-    println!("{}", running.stop()?);
-    println!("{}", chain::summary(&counted));
+    writeln!(Output, "{}", running.stop()?)?;
+    writeln!(Output, "{}", chain::summary(&counted))?;
     Ok(())
 }
 
@@ -230,7 +229,7 @@ impl Process {
         drop(self.child.stdin.take());
         let mut text = String::new();
         self.out.read_to_string(&mut text)?;
-        println!("--- {}\n{}", self.service.name(), text.trim_end());
+        writeln!(Output, "--- {}\n{}", self.service.name(), text.trim_end())?;
         if self.child.wait()?.success() {
             Ok(())
         } else {
@@ -268,7 +267,7 @@ fn all_three(first: u64, orders: u64) -> Result<(), Box<dyn Error>> {
         let status = runtime.block_on(answer(shop.address, &format!("/orders/{id}"), &tenant));
         failed += u64::from(status.map_err(|error| error.to_string())?.is_server_error());
     }
-    println!("{sent} orders, {failed} failed");
+    writeln!(Output, "{sent} orders, {failed} failed")?;
     // Callers stop first, so that no service calls one that is gone.
     for process in [shop, stock, bank] {
         process.stop()?;

@@ -8,15 +8,14 @@
 //! exporter's time included. This is the paper's ET, but in processor time: other load on the
 //! machine disturbs it less than throughput.
 
-#![allow(clippy::print_stdout, reason = "it prints figures")]
-
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use astracer::{ProvisionalMode, RemoteParentLayer, Tail};
 use astracer_examples::load::{Load, ORDERS};
+use astracer_examples::output::Output;
 use astracer_examples::quotes::{self, Quotes};
 use astracer_examples::shop;
 use astracer_examples::telemetry::{Export, Options, Tracing};
@@ -167,7 +166,7 @@ fn serve(name: &str) -> Fallible<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let address = listener.local_addr()?;
-    println!("{address}");
+    writeln!(Output, "{address}")?;
     let before = processor_time();
     let server = if is_tonic(name) {
         // tonic takes the listener that is bound already: binding the address again could fail
@@ -182,7 +181,7 @@ fn serve(name: &str) -> Fallible<()> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.abort();
     let said = running.stop()?;
-    println!("{} {said}", (processor_time() - before).as_nanos());
+    writeln!(Output, "{} {said}", (processor_time() - before).as_nanos())?;
     Ok(())
 }
 
@@ -279,18 +278,20 @@ fn table(only: &str) -> Fallible<()> {
             said[at] = counts;
         }
     }
-    println!(
+    writeln!(
+        Output,
         "{REQUESTS} requests, {ROUNDS} interleaved rounds: median user and system time per request, and its ratio to no tracing"
-    );
+    )?;
     for (at, (name, ..)) in chosen() {
         let median = sorted(times[at].clone())[ROUNDS / 2] / 1e3;
         let late = without_policies(at).map(|without| ratio(&times[at], &times[without]));
         let late = late.map_or(String::new(), |ratio| format!("{ratio} of the case without policies; "));
-        println!(
+        writeln!(
+            Output,
             "{name:<46} {median:>7.2} us {:>22}   {late}{}",
             ratio(&times[at], &times[base(at)]),
             said[at]
-        );
+        )?;
     }
     Ok(())
 }

@@ -12,12 +12,12 @@
 //! Messages are plain text, so that the example needs no generated code. Services with generated
 //! code are traced in the same way.
 
-#![allow(clippy::print_stdout, reason = "examples show what they do")]
-
 use std::error::Error;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 
 use astracer::{InjectLayer, RemoteParentLayer};
+use astracer_examples::output::Output;
 use astracer_examples::quotes::{Quotes, call, connect};
 use astracer_examples::{ending, telemetry};
 use clap::Parser;
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         server.abort();
         Ok::<(u64, u64), Box<dyn Error>>((calls, failed))
     })?;
-    println!("{calls} calls, {failed} failed");
-    println!("{}", running.stop()?);
+    writeln!(Output, "{calls} calls, {failed} failed")?;
+    writeln!(Output, "{}", running.stop()?)?;
     Ok(())
 }

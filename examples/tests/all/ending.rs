@@ -1,5 +1,5 @@
-//! SIGTERM ends each example as Ctrl-C does: the last spans are exported, the summary is printed,
-//! and the exit code is 0.
+//! Examples end well: SIGTERM ends each as Ctrl-C does, with the last spans exported, the summary
+//! printed and the exit code 0, and a closed pipe is not an error.
 
 #![cfg(target_os = "linux")]
 
@@ -35,5 +35,26 @@ fn each_example_ends_well_on_sigterm() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{example}: {:?} {text}", output.status);
         assert!(text.contains("roots"), "{example}: {text}");
+    }
+}
+
+/// As in `axum | head -1`. The pipe is closed before the example starts, so that each write fails.
+/// The console's spans, which go there too, do not count as lost.
+#[test]
+fn each_example_ends_well_when_its_output_is_closed() {
+    for (example, options) in [
+        (env!("CARGO_BIN_EXE_axum"), &["--requests", "200", "--tenants", "2", "--applications", "all"][..]),
+        (env!("CARGO_BIN_EXE_axum"), &["--requests", "200", "--export", "none"]),
+        (env!("CARGO_BIN_EXE_batch"), &["--records", "400"]),
+        (env!("CARGO_BIN_EXE_tonic"), &["--calls", "20"]),
+        (env!("CARGO_BIN_EXE_chain"), &["--orders", "2"]),
+        (env!("CARGO_BIN_EXE_et"), &["--serve", "axum, subscriber, kept"]),
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(example);
+        let output = command.args(options).stdin(Stdio::null()).stdout(writer).output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.is_empty(), "{example}: {:?} {text}", output.status);
     }
 }
