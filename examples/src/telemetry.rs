@@ -5,9 +5,10 @@
 
 use std::error::Error;
 use std::fmt;
+use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use astracer::baggage::critical_path::CriticalPath;
 use astracer::baggage::{self, Flows};
 use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
+use astracer::samplers::parameters::{Parameters, ParametersError};
 use astracer::{
     Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Key, Operate as _, ProvisionalMode,
     SamplerConfig, Start, Stats, Tail,
@@ -72,10 +74,11 @@ pub struct Options {
     #[arg(long, value_name = "BOOST")]
     pub boost: Option<Boost>,
 
-    /// Seconds for which an ended trace that no policy kept can still be kept, for example by a
-    /// caller; 0 discards it at once.
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
-    pub hold: Duration,
+    /// Seconds for which an ended trace that neither a policy nor a stratum kept can still be kept,
+    /// for example by a caller; 0 discards it at once [default: 2, or 30 with strata and without
+    /// policies].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub hold: Option<Duration>,
 
     /// Where the random numbers of strata begin: `astracer evaluate --seed` with the same number
     /// keeps the same traces.
@@ -177,6 +180,12 @@ impl FromStr for Export {
             )),
         }
     }
+}
+
+fn read(path: &Path) -> Result<Parameters, Box<dyn Error>> {
+    let read = fs::read_to_string(path).map_err(|error| error.to_string());
+    let parsed = read.and_then(|text| text.parse().map_err(|error: ParametersError| error.to_string()));
+    parsed.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -378,23 +387,47 @@ impl Options {
             tail = format!("{tail},own:{ALL}()").trim_start_matches(',').parse()?;
             provisional = ProvisionalMode::Always;
         }
-        if tail == Tail::default() {
-            return Ok(tail);
+        if tail != Tail::default() {
+            tail = tail.with_provisional(provisional);
         }
-        let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
-        Ok(tail.with_provisional(provisional).with_hold(hold))
+        let Some(hold) = self.hold else { return Ok(tail) };
+        let file = self.parameters.as_ref().map(|path| Ok::<_, Box<dyn Error>>((path, read(path)?)));
+        match file.transpose()? {
+            Some((path, file)) if file.tail != Tail::default() => {
+                let path = path.display();
+                return Err(format!("--hold has no effect beside [tail] of {path}: set its `hold`").into());
+            }
+            Some((_, file)) if file.strata.is_some() => {}
+            _ if tail == Tail::default() => {
+                return Err(
+                    "--hold holds traces for --tail, --boost, --all or a file's [strata]: add one of them, \
+                            or leave it out"
+                        .into(),
+                );
+            }
+            _ => {}
+        }
+        Ok(tail.with_hold(Nanos::new(u64::try_from(hold.as_nanos())?)))
     }
 
     /// Starts the stock layer and a batch processor with the same ratio, for comparison.
     fn start_stock(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
+        if let Some(path) = &self.parameters {
+            let path = path.display();
+            return Err(format!(
+                "--tracing stock cannot use --parameters {path}: give --sampler always, never or ratio:P instead"
+            )
+            .into());
+        }
         let sampler = match self.sampler.to_string().as_str() {
             "always" => Sampler::AlwaysOn,
             "never" => Sampler::AlwaysOff,
             text => match text.strip_prefix("ratio:").and_then(|ratio| ratio.parse().ok()) {
                 Some(ratio) => Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))),
                 None => {
+                    let default = if text == SAMPLER { " (the default)" } else { "" };
                     return Err(format!(
-                        "--tracing stock cannot use the sampler {text}: use always, never or ratio:P"
+                        "--tracing stock cannot use --sampler {text}{default}: give always, never or ratio:P"
                     )
                     .into());
                 }

@@ -219,7 +219,10 @@ fn write_tail(f: &mut fmt::Formatter<'_>, tail: &Tail) -> fmt::Result {
     let Tail { rules, provisional, provisional_by_key, ring_bytes, hold, boost, slow_from } = tail;
     let policies: Vec<_> = rules.iter().map(|rule| quoted(&rule.to_string())).collect();
     writeln!(f, "\n[tail]\npolicies = [{}]\nprovisional = \"{provisional}\"", policies.join(", "))?;
-    writeln!(f, "ring_bytes = {ring_bytes}\nhold = \"{hold}\"")?;
+    writeln!(f, "ring_bytes = {ring_bytes}")?;
+    if let Some(hold) = hold {
+        writeln!(f, "hold = \"{hold}\"")?;
+    }
     if let Some(boost) = boost {
         writeln!(f, "boost = \"{boost}\"")?;
     }

@@ -59,11 +59,12 @@ pub struct Tail {
     /// The same for single keys.
     pub provisional_by_key: Vec<(String, ProvisionalMode)>,
     /// The ring's size: the bytes of recorded traces that no policy has kept, both open ones and
-    /// ended ones within [`Tail::hold`].
+    /// ended ones within [`Tail::held_for`].
     pub ring_bytes: usize,
     /// The time for which an ended trace that no policy kept stays in the ring, for late triggers.
-    /// With zero it is dropped at once.
-    pub hold: Nanos,
+    /// With zero it is dropped at once. By default two seconds; a service with strata and without
+    /// policies holds traces for longer.
+    pub hold: Option<Nanos>,
     /// The boost of a key's head probability after an error or a slow root; none by default.
     pub boost: Option<Boost>,
     /// For policies such as `slow:p99`, the durations from which roots of a key are slow while the
@@ -91,7 +92,7 @@ impl Default for Tail {
             provisional: ProvisionalMode::default(),
             provisional_by_key: Vec::new(),
             ring_bytes: 32 << 20,
-            hold: Nanos::from_secs(2),
+            hold: None,
             boost: None,
             slow_from: Vec::new(),
         }
@@ -149,6 +150,11 @@ impl Tail {
     /// Sets how long an ended trace that no policy kept stays in the ring; two seconds by default.
     #[must_use]
     pub fn with_hold(self, hold: Nanos) -> Self {
-        Tail { hold, ..self }
+        Tail { hold: Some(hold), ..self }
+    }
+
+    /// The time for which an ended trace that no policy kept stays in the ring.
+    pub fn held_for(&self) -> Nanos {
+        self.hold.unwrap_or(Nanos::from_secs(2))
     }
 }

@@ -147,7 +147,7 @@ impl LateTraces {
         clock: Clock,
         queue: Arc<Queue>,
     ) -> Self {
-        let hold = clock.ticks_of(Duration::from_nanos(tail.hold.get()));
+        let hold = clock.ticks_of(Duration::from_nanos(tail.held_for().get()));
         let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
         LateTraces {
             ring: Ring::new(tail.ring_bytes, hold, clock.ticks_of(queue.bounds.trace_age)),

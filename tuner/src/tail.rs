@@ -591,7 +591,7 @@ impl<'a> Replay<'a> {
             self.release(number);
         } else {
             self.ring.end(number, at_ns);
-            let released_ns = at_ns.saturating_add(outcomes.tail.hold.get());
+            let released_ns = at_ns.saturating_add(outcomes.tail.held_for().get());
             self.pending.push(Reverse((released_ns, Happening::Released, number)));
         }
     }

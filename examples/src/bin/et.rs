@@ -117,7 +117,7 @@ fn options(name: &str) -> Fallible<Options> {
         cap: None,
         live: None,
         tail: if recorded.is_some() { "error()".parse()? } else { Tail::default() },
-        hold: Duration::from_secs(2),
+        hold: None,
         provisional: recorded.unwrap_or_default(),
         tracing,
     })

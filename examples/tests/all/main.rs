@@ -67,6 +67,51 @@ fn traces_that_strata_drop_are_in_the_summary() {
     );
 }
 
+/// The stock and the bank decide nothing: they hold their parts until the shop announces what it
+/// kept. A file without policies holds for as long as `--hold` says.
+#[test]
+fn the_hold_is_that_of_the_option_with_strata_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let strata = "[strata]\nsize = 1.0\nrecord = \"all\"\n";
+    let own = format!("[tail]\npolicies = []\nhold = \"3s\"\n{strata}");
+    for (name, tables) in [("strata", strata), ("own", &own), ("none", "")] {
+        std::fs::write(path(name), format!("version = 6\n[always]\n{tables}")).expect("written");
+    }
+    let (strata, own, none) = (path("strata"), path("own"), path("none"));
+    for (hold, is_found) in [("0", false), ("600", true)] {
+        let options = ["--orders", "3", "--export", "none", "--parameters", &strata, "--hold", hold];
+        let text = run(env!("CARGO_BIN_EXE_chain"), &options);
+        let stock = text.split("--- ").find(|output| output.starts_with("stock")).expect("its output");
+        assert_eq!(stock.contains("requested but not found: 0"), is_found, "{hold} s: {text}");
+    }
+    for (options, says) in [
+        (&["--hold", "1"][..], "--hold holds traces for --tail"),
+        (&["--hold", "1", "--parameters", &none], "--hold holds traces for --tail"),
+        (&["--hold", "1", "--parameters", &own], "set its `hold`"),
+    ] {
+        let output = output(env!("CARGO_BIN_EXE_batch"), options);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(says), "{options:?}: {text}");
+    }
+}
+
+/// The message names what was given, and not the sampler that would be the default.
+#[test]
+fn the_stock_layer_refuses_what_it_has_not_by_its_name() {
+    let options = ["--tracing", "stock", "--export", "none"];
+    for (more, says) in [
+        (&["--parameters", "tuned.toml"][..], "cannot use --parameters tuned.toml: "),
+        (&["--sampler", "every:10"], "cannot use --sampler every:10: "),
+        (&[], "bump:lambda=0.5,min=0.001,window=10s (the default): "),
+    ] {
+        let output = output(env!("CARGO_BIN_EXE_batch"), &[&options[..], more].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(says), "{more:?}: {text}");
+        assert_eq!(text.contains("bump:"), more.is_empty(), "{text}");
+    }
+}
+
 /// Nothing listens on port 1 (tcpmux).
 #[test]
 fn an_example_without_a_server_fails_and_says_what_was_lost() {

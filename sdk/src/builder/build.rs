@@ -55,15 +55,13 @@ impl Builder {
         }
         let resource = with_own_name(self.resource.take().unwrap_or_else(|| Resource::builder().build()));
         let counters = Arc::new(Counters::default());
-        if self.tail == Tail::default() && self.strata.is_some() {
-            self.tail = Tail::default().with_hold(HOLD_WITH_STRATA);
-        }
-        // Arming records all traces of a key for the policies. Strata alone record their own share.
-        if self.strata.is_some()
-            && self.tail.rules.is_empty()
-            && self.tail.provisional == ProvisionalMode::Armed
-        {
-            self.tail.provisional = ProvisionalMode::Never;
+        if self.strata.is_some() && self.tail.rules.is_empty() {
+            self.tail.hold.get_or_insert(HOLD_WITH_STRATA);
+            // Arming records all traces of a key for the policies. Strata alone record their own
+            // share.
+            if self.tail.provisional == ProvisionalMode::Armed {
+                self.tail.provisional = ProvisionalMode::Never;
+            }
         }
         if let Some(budget) = self.budget.take_if(|_| self.strata.is_some()) {
             let interval = budget.interval().max(Strata::BUDGET_INTERVAL_MIN);
@@ -232,7 +230,8 @@ impl Builder {
         if shared.decider.strata.get().is_some() {
             return IDLE_MIN;
         }
-        let held = if self.keeps_late() { Duration::from_nanos(self.tail.hold.get()) } else { IDLE_MAX };
+        let held =
+            if self.keeps_late() { Duration::from_nanos(self.tail.held_for().get()) } else { IDLE_MAX };
         self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX)
     }
 }

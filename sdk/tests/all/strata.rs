@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use astracer_samplers::Nanos;
 use astracer_sdk::strata::{Record, Strata, Stratum};
 use astracer_sdk::{
     Allowance, Builder, Cap, DroppedSpans, Key, Probability, ProvisionalMode, SpanLimits, Tail,
 };
-use astracer_testing::{SplitMix, reason, size};
+use astracer_testing::{SplitMix, reason, size, wait_until};
 use opentelemetry::{KeyValue, SpanId};
 use opentelemetry_sdk::Resource;
 use tracing::dispatcher::with_default;
 use tracing::{error, info_span};
 
 use crate::late_weights::{Seeded, adjusted_count};
-use crate::support::{TIMEOUT, World, sampling};
+use crate::support::{TIMEOUT, World, current, sampling};
 
 fn p(value: f64) -> Probability {
     Probability::new(value).expect("a probability")
@@ -238,5 +239,34 @@ fn threshold_and_randomness_are_of_all_traces() {
         let kept = 1.0 - threshold as f64 / 2f64.powi(56);
         assert!((kept - 0.05).abs() < 1e-6, "{state}: {kept}");
         assert!(!span.span_context.is_sampled());
+    }
+}
+
+/// The default is 30 s with strata and without policies, whatever else is set, and 2 s with
+/// policies.
+#[test]
+fn ended_traces_are_held_for_as_long_as_asked() {
+    let given = Tail::default();
+    let error: Tail = "error()".parse().expect("a policy");
+    for (tail, seconds) in [
+        (given.clone(), 30),
+        (given.clone().with_ring_bytes(1 << 20), 30),
+        (given.clone().with_hold(Nanos::from_secs(2)), 2),
+        (given.with_hold(Nanos::from_secs(60)), 60),
+        (error, 2),
+    ] {
+        let strata = plain().with_probability("root", stratum("0"), p(1e-9));
+        let strata = strata.with_record(Record::All).expect("all");
+        let World { dispatch, handle, clock, .. } =
+            sampling("never", |builder| builder.with_strata(strata).with_tail(tail.clone()));
+        let trace = || {
+            let within = || (clock.advance(Duration::from_micros(1_500)), current().trace_id()).1;
+            with_default(&dispatch, || info_span!("root").in_scope(within))
+        };
+        let (first, _) = (trace(), trace());
+        clock.advance(Duration::from_secs(seconds - 1));
+        assert!(handle.keep(first), "{seconds} s: {tail:?}");
+        clock.advance(Duration::from_secs(1));
+        wait_until("the other one has left", || handle.stats().tail.spans_held == 0);
     }
 }

@@ -71,7 +71,7 @@ impl Aged {
         let root_failed = root.status() == Status::Error;
         let failed_before = others().map(ending).any(|(ns, is_failed)| is_failed && ns <= put_ns);
         let first_failed = later.iter().find(|(_, is_failed)| *is_failed && !failed_before);
-        let held_until = put_ns.saturating_add(tail.hold.get());
+        let held_until = put_ns.saturating_add(tail.held_for().get());
         let again = first_failed.map(|(ns, _)| *ns).into_iter().chain([root.duration_ns()]);
         let mut looks = Vec::new();
         for after_ns in [put_ns].into_iter().chain(again.filter(|ns| *ns <= held_until)) {
@@ -154,7 +154,7 @@ impl Replay<'_> {
         self.await_next(number);
         self.look(at_ns, number, aged.put_ns);
         self.ring.end(number, at_ns);
-        let released_ns = at_ns.saturating_add(self.outcomes.tail.hold.get());
+        let released_ns = at_ns.saturating_add(self.outcomes.tail.held_for().get());
         self.pending.push(Reverse((released_ns, Happening::Released, number)));
     }
 
