@@ -34,7 +34,6 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Map, Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
@@ -130,7 +129,7 @@ pub const FAILS: u64 = 3;
 
 const RESERVE: &str = "/stock.Stock/Reserve";
 
-/// Serves `/orders/{id}` over HTTP, by axum.
+/// Serves `/orders/{id}` over HTTP, by axum, until `stop` ends.
 ///
 /// # Errors
 ///
@@ -139,14 +138,15 @@ pub async fn shop(
     listener: TcpListener,
     stock: SocketAddr,
     (handle, baggage): (Handle, Baggage),
+    stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
     let channel = connect(stock).await.map_err(|error| error.to_string())?;
     let answers = AnswerLayer::new(baggage.flows.clone());
-    let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer();
+    let peer = KeepCallsLayer::new(handle.clone()).with_unnamed_peer();
     // The server has no such method, but learns what was kept.
     let request = || Request::post("/stock.Stock/Keep").body(Body::empty()).unwrap_or_default();
-    let _announcing = Announcing::spawn(stock.clone().announce_to("", channel.clone(), request, pause));
-    let stock = stock.layer(InjectLayer::global().layer(baggage.calls(None).layer(channel)));
+    let announcing = tokio::spawn(peer.clone().announce_to("", channel.clone(), request, pause));
+    let stock = peer.layer(InjectLayer::global().layer(baggage.calls(None).layer(channel.clone())));
     let remote = RemoteParentLayer::global();
     let routes = Router::new()
         .route("/orders/{id}", get(order))
@@ -157,7 +157,10 @@ pub async fn shop(
         // the response's header is written.
         .route_layer(KeepLayer::new(handle, remote))
         .route_layer(answers);
-    Ok(axum::serve(listener, routes).await?)
+    axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
+    announcing.abort();
+    announced(peer.announce_waiting("", channel, request)).await;
+    Ok(())
 }
 
 async fn order(State(stock): State<Calls<Channel>>, Path(id): Path<u64>) -> Result<String, StatusCode> {
@@ -171,7 +174,7 @@ async fn order(State(stock): State<Calls<Channel>>, Path(id): Path<u64>) -> Resu
     Ok(answer)
 }
 
-/// Serves `stock.Stock/Reserve` over gRPC, by tonic.
+/// Serves `stock.Stock/Reserve` over gRPC, by tonic, until `stop` ends.
 ///
 /// # Errors
 ///
@@ -181,19 +184,23 @@ pub async fn stock(
     bank: SocketAddr,
     (handle, baggage): (Handle, Baggage),
     options: Connections,
+    stop: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let answers = AnswerLayer::new(baggage.flows.clone());
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
     let client = Http { address: bank, options, idle: Arc::default() };
     let request = move || Request::get(format!("http://{bank}/")).body(Empty::new()).unwrap_or_default();
-    let announced = peer.clone().announce_to(bank.to_string(), client.clone(), request, pause);
-    let _announcing = Announcing::spawn(announced);
-    let bank = baggage.calls(Some(bank)).layer(client);
+    let name = bank.to_string();
+    let announcing = tokio::spawn(peer.clone().announce_to(name.clone(), client.clone(), request, pause));
+    let bank = baggage.calls(Some(bank)).layer(client.clone());
     let stock = Stock { bank: peer.layer(InjectLayer::global().layer(bank)) };
     let remote = RemoteParentLayer::global();
     let keep = KeepLayer::new(handle, remote.clone());
     let server = Server::builder().layer(answers).layer(keep).layer(remote);
-    Ok(server.clone().add_service(stock).serve_with_incoming(incoming).await?)
+    server.clone().add_service(stock).serve_with_incoming_shutdown(incoming, stop).await?;
+    announcing.abort();
+    announced(peer.announce_waiting(&name, client, request)).await;
+    Ok(())
 }
 
 /// A pause between announcements without calls, well below the time for which peers hold their
@@ -202,19 +209,10 @@ async fn pause() {
     tokio::time::sleep(Duration::from_secs(10)).await;
 }
 
-/// A task that announces until it is dropped.
-struct Announcing(JoinHandle<()>);
-
-impl Announcing {
-    fn spawn(announcing: impl Future<Output = ()> + Send + 'static) -> Self {
-        Announcing(tokio::spawn(announcing))
-    }
-}
-
-impl Drop for Announcing {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Waits until the traces that a service kept last are announced. It stops even if its peer does
+/// not answer; the shutdown counts what is missing.
+async fn announced(announcing: impl Future<Output = ()>) {
+    let _ = tokio::time::timeout(Duration::from_secs(5), announcing).await;
 }
 
 /// The service, shaped like the code that tonic generates.
@@ -363,7 +361,12 @@ pub async fn bank(listener: TcpListener, (handle, baggage): (Handle, Baggage)) -
                 let (headers, path) = (request.headers(), request.uri().path());
                 let trace_id = keep.on_request(headers);
                 let answer = async {
-                    if path.starts_with("/limits/") { limit(path).await } else { payment(path).await }
+                    match path.split('/').nth(1) {
+                        Some("limits") => limit(path).await,
+                        Some("payments") => payment(path).await,
+                        // A request that only announces traces has no span.
+                        _ => Response::default(),
+                    }
                 };
                 let mut response = RemoteParentFuture::new(headers, answer).await;
                 keep.on_response(trace_id, response.headers_mut());

@@ -44,7 +44,7 @@ use astracer_spans::export::{Patience, Queue, SharedDestination, Upkeep};
 use astracer_spans::late::{LateTraces, RootEnd};
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::record::{Body, Fields};
-use astracer_spans::stats::{Counters, Stats, TailStats};
+use astracer_spans::stats::{Counters, Stats, TailStats, Tally};
 use astracer_spans::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use astracer_spans::traces::Traces;
 use astracer_spans::weight::Weighing;
@@ -135,6 +135,7 @@ impl Shared {
         end_all();
         if let Some(late) = &self.late {
             late.give_up_all();
+            self.counters.tally(Tally::Unannounced, late.announced.end());
         }
     }
 

@@ -55,7 +55,7 @@ impl CallLayer {
     /// Also sends baggage to this peer.
     #[must_use]
     pub fn with_peer(self, peer: impl Into<String>) -> Self {
-        CallLayer { peers: self.peers.with(peer), ..self }
+        CallLayer { peers: self.peers.with(peer, ()), ..self }
     }
 
     /// Also sends baggage with requests that name no peer, for a client with a single server. Such
@@ -63,13 +63,13 @@ impl CallLayer {
     /// those on hyper's connections.
     #[must_use]
     pub fn with_unnamed_peer(self) -> Self {
-        CallLayer { peers: self.peers.with_unnamed(), ..self }
+        CallLayer { peers: self.peers.with_unnamed(()), ..self }
     }
 
     /// Sends baggage to every peer. For a client that calls only services of your own.
     #[must_use]
     pub fn with_any_peer(self) -> Self {
-        CallLayer { peers: self.peers.with_any(), ..self }
+        CallLayer { peers: self.peers.with_any(()), ..self }
     }
 
     fn send<A>(&self, request: &mut Request<A>) -> Option<(Flow, String)> {

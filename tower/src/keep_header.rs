@@ -177,27 +177,30 @@ impl KeepCallsLayer {
     /// those on hyper's connections.
     #[must_use]
     pub fn with_unnamed_peer(self) -> Self {
-        KeepCallsLayer { peers: self.peers.with_unnamed(), ..self }
+        KeepCallsLayer { peers: self.peers.with_unnamed(self.handle.add_peer()), ..self }
     }
 
     /// Also announces traces to this peer, and keeps those that it announces.
     #[must_use]
     pub fn with_peer(self, peer: impl Into<String>) -> Self {
-        KeepCallsLayer { peers: self.peers.with(peer), ..self }
+        KeepCallsLayer { peers: self.peers.with(peer, self.handle.add_peer()), ..self }
     }
 
     /// The number of traces that wait to be announced to this peer, or to the unnamed one for `""`.
     pub fn waiting(&self, peer: &str) -> u64 {
-        let announced = self.peers.named(peer).map_or(u64::MAX, |peer| peer.load(Ordering::Relaxed));
-        let Announcement { traces, waiting, .. } = self.handle.announcement_after(announced);
+        let Announcement { traces, waiting, .. } = self.handle.announcement_after(self.announced(peer));
         traces.len() as u64 + waiting
+    }
+
+    fn announced(&self, peer: &str) -> u64 {
+        self.peers.named(peer).map_or(u64::MAX, |peer| peer.load(Ordering::Relaxed))
     }
 
     /// Announces traces to a peer in requests of their own, for a client that may call it less
     /// often than every half of the time for which it holds its parts
     /// ([`Tail::hold`](astracer_sdk::Tail::hold), 30 s with strata). Looks after each `pause`, and
-    /// sends `request` through `client` for as long as traces wait. Never ends: spawn it, and abort
-    /// the task at the end of the service.
+    /// sends `request` through `client` for as long as traces wait. Never ends: spawn it, abort the
+    /// task when the service stops, and then call [`KeepCallsLayer::announce_waiting`].
     ///
     /// `client` is the one below this layer. A request that fails is repeated after the next pause.
     ///
@@ -234,13 +237,58 @@ impl KeepCallsLayer {
         let mut client = self.layer(client);
         loop {
             pause().await;
-            while self.waiting(&peer) > 0 {
-                let is_ready = poll_fn(|cx| client.poll_ready(cx)).await.is_ok();
-                if !is_ready || client.call(request()).await.is_err() {
-                    break;
-                }
-            }
+            while self.sends(&peer, &mut client, request()).await {}
         }
+    }
+
+    /// Announces what waits for a peer at once, as [`KeepCallsLayer::announce_to`] does after a
+    /// pause. Ends when nothing waits, or when a request fails.
+    ///
+    /// Call it when the service stops, after its last request: otherwise the peer never learns of
+    /// the traces kept since the last call. Do so before the
+    /// [shutdown](astracer_sdk::Handle::shutdown), which ends all announcements and counts what
+    /// still waits in [`TailStats::unannounced`](astracer_sdk::TailStats::unannounced). A peer may
+    /// not answer: bound the time.
+    ///
+    /// ```
+    /// # use astracer_tower::KeepCallsLayer;
+    /// # use std::{convert::Infallible, future::ready, time::Duration};
+    /// # use http::{Request, Response};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let astracer = astracer_sdk::Astracer::builder().build().unwrap();
+    /// # let client = tower::service_fn(|_: Request<String>| {
+    /// #     ready(Ok::<_, Infallible>(Response::new(String::new())))
+    /// # });
+    /// # let layer = KeepCallsLayer::new(astracer.handle.clone()).with_peer("payments:8080");
+    /// # let request = || Request::head("http://payments:8080/").body(String::new()).unwrap();
+    /// // The server has ended.
+    /// let announced = layer.announce_waiting("payments:8080", client, request);
+    /// let _ = tokio::time::timeout(Duration::from_secs(5), announced).await;
+    /// let ended = astracer.handle.shutdown(Duration::from_secs(5));
+    /// # ended.unwrap();
+    /// # }
+    /// ```
+    pub async fn announce_waiting<S, A, B>(&self, peer: &str, client: S, request: impl Fn() -> Request<A>)
+    where
+        S: Service<Request<A>, Response = Response<B>>,
+        B: Body,
+    {
+        let mut client = self.layer(client);
+        while self.sends(peer, &mut client, request()).await {}
+    }
+
+    /// Sends the request if traces wait for the peer. Returns whether it then knows of more.
+    async fn sends<S, A, B>(&self, peer: &str, client: &mut KeepCalls<S>, request: Request<A>) -> bool
+    where
+        S: Service<Request<A>, Response = Response<B>>,
+        B: Body,
+    {
+        let announced = self.announced(peer);
+        if self.waiting(peer) > 0 && poll_fn(|cx| client.poll_ready(cx)).await.is_ok() {
+            drop(client.call(request).await);
+        }
+        self.announced(peer) != announced
     }
 
     fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {
@@ -315,7 +363,7 @@ enum Exchange {
     None,
 }
 
-/// The number of traces announced to a peer.
+/// The number of traces announced to a peer, which its [`Handle`] knows of.
 type AnnouncedCount = Arc<AtomicU64>;
 
 /// An announcement on its way to a peer. If it is dropped without a response, by an error or

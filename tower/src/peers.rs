@@ -24,20 +24,20 @@ impl<T> Default for Peers<T> {
     }
 }
 
-impl<T: Clone + Default> Peers<T> {
-    pub(crate) fn with(self, peer: impl Into<String>) -> Self {
+impl<T: Clone> Peers<T> {
+    pub(crate) fn with(self, peer: impl Into<String>, kept: T) -> Self {
         let known = self.named.iter().map(|(peer, kept)| (peer.clone(), kept.clone()));
-        let all = known.chain([(peer.into(), T::default())]);
+        let all = known.chain([(peer.into(), kept)]);
         Peers { named: Arc::new(all.collect()), ..self }
     }
 
-    pub(crate) fn with_unnamed(self) -> Self {
-        Peers { unnamed: Some(T::default()), ..self }
+    pub(crate) fn with_unnamed(self, kept: T) -> Self {
+        Peers { unnamed: Some(kept), ..self }
     }
 
     #[cfg(feature = "baggage")]
-    pub(crate) fn with_any(self) -> Self {
-        Peers { any: Some(T::default()), ..self.with_unnamed() }
+    pub(crate) fn with_any(self, kept: T) -> Self {
+        Peers { any: Some(kept.clone()), ..self.with_unnamed(kept) }
     }
 }
 

@@ -159,25 +159,30 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     tokio::runtime::Runtime::new()?.block_on(async {
         let asked = ending::asked().map_err(|error| error.to_string())?;
+        let stop = async move {
+            tokio::select! {
+                () = asked => {}
+                () = eof(), if args.until_eof => {}
+            }
+        };
         let told = |address: SocketAddr| writeln!(Output, "listening on {address}");
         let serving = async {
             if service == Service::Stock {
                 let incoming = TcpIncoming::bind(listen)?;
                 told(incoming.local_addr()?)?;
-                return chain::stock(incoming, next()?, (handle, baggage), connections).await;
+                return chain::stock(incoming, next()?, (handle, baggage), connections, stop).await;
             }
             let listener = TcpListener::bind(listen).await?;
             told(listener.local_addr()?)?;
             match service {
-                Service::Shop => chain::shop(listener, next()?, (handle, baggage)).await,
-                _ => chain::bank(listener, (handle, baggage)).await,
+                Service::Shop => chain::shop(listener, next()?, (handle, baggage), stop).await,
+                _ => tokio::select! {
+                    served = chain::bank(listener, (handle, baggage)) => served,
+                    () = stop => Ok(()),
+                },
             }
         };
-        tokio::select! {
-            served = serving => served.map_err(|error| error.to_string()),
-            () = asked => Ok(()),
-            () = eof(), if args.until_eof => Ok(()),
-        }
+        serving.await.map_err(|error| error.to_string())
     })?;
     writeln!(Output, "{}", running.stop()?)?;
     writeln!(Output, "{}", chain::summary(&counted))?;

@@ -211,6 +211,28 @@ fn what_came_too_late_is_counted() {
     );
 }
 
+/// Each order is kept, and each process has its part, the last order's too: a process that stops
+/// announces what it has kept before it ends. The bank has two parts of each trace.
+#[test]
+fn the_last_orders_are_whole_in_all_three_processes() {
+    for orders in 1..=3 {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("strata.toml");
+        let strata = "[always]\n[strata]\nsize = 1.0\nrecord = \"all\"\n";
+        std::fs::write(&file, format!("version = 6\nrandom = \"independent\"\n{strata}")).expect("written");
+        let export = format!("file={}", folder.path().display());
+        let options = ["--orders", &orders.to_string(), "--export", &export, "--parameters"];
+        let text =
+            run(env!("CARGO_BIN_EXE_chain"), &[&options[..], &[file.to_str().expect("UTF-8")]].concat());
+        let [shop, stock, bank] = ["shop", "stock", "bank"].map(|service| ids(&kept(folder.path(), service)));
+        assert!(shop.len() == orders && shop == stock && shop == bank, "{text}");
+        let parts = recording(&folder.path().join("bank")).span_count();
+        assert_eq!(parts, 2 * orders, "{text}");
+        let unsent = text.lines().filter(|line| line.contains("; requests not sent to peers: "));
+        assert!(unsent.into_iter().all(|line| line.ends_with(": 0")), "{text}");
+    }
+}
+
 /// Order 5 is the first that the bank declines, and the shop fails at none before order 10. No
 /// policy keeps anything. The head sampler alone would keep one of the 64 traces with a chance of
 /// 6 %; after the bank's first error, 61 follow.

@@ -1,6 +1,7 @@
 //! The part of the handle for late keeping.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
@@ -87,6 +88,14 @@ impl Handle {
     /// call [`Handle::keep_for_caller`].
     pub fn announcement_after(&self, known: u64) -> Announcement {
         self.late().map(|(_, late)| late.announced.after(known, IDS_MAX)).unwrap_or_default()
+    }
+
+    /// Adds a process to which traces are announced. Returns the number of those that it knows of,
+    /// 0 at first, which the caller raises to [`Announcement::all`] with each announcement. A
+    /// shutdown counts the others in [`TailStats::unannounced`](crate::TailStats::unannounced), and
+    /// sets the number to [`u64::MAX`], so that nothing is announced any more.
+    pub fn add_peer(&self) -> Arc<AtomicU64> {
+        self.late().map(|(_, late)| late.announced.add_peer()).unwrap_or_default()
     }
 
     /// Counts traces that are not announced to another process, in

@@ -2,10 +2,12 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use opentelemetry::TraceId;
 
 use super::Weight;
+use crate::sync::statics::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 
 /// The number of recent traces that can still be announced; older ones are dropped.
@@ -29,7 +31,12 @@ impl fmt::Display for Announced {
 }
 
 #[derive(Debug, Default)]
-pub struct Announcements(Mutex<Last>);
+pub struct Announcements {
+    last: Mutex<Last>,
+    /// For each peer, the number of traces that were announced to it. Relaxed: it guards no other
+    /// memory.
+    peers: Mutex<Vec<Arc<AtomicU64>>>,
+}
 
 #[derive(Debug, Default)]
 struct Last {
@@ -40,7 +47,7 @@ struct Last {
 
 impl Announcements {
     pub(super) fn add(&self, trace: Announced) {
-        let mut last = lock(&self.0);
+        let mut last = lock(&self.last);
         if last.traces.len() == REMEMBERED {
             last.traces.pop_front();
         }
@@ -50,7 +57,7 @@ impl Announcements {
 
     /// The traces that were added after the first `known` ones: the oldest of these, up to `most`.
     pub fn after(&self, known: u64, most: usize) -> Announcement {
-        let last = lock(&self.0);
+        let last = lock(&self.last);
         let oldest = last.all - last.traces.len() as u64;
         let known = known.min(last.all);
         let (mut traces, mut named) = (Vec::new(), HashSet::new());
@@ -67,6 +74,28 @@ impl Announcements {
             all += 1;
         }
         Announcement { traces, all, waiting: last.all - all, unannounced: oldest.saturating_sub(known) }
+    }
+
+    /// Adds a peer, to which nothing was announced.
+    pub fn add_peer(&self) -> Arc<AtomicU64> {
+        let peer = Arc::default();
+        let mut peers = lock(&self.peers);
+        // A client that replaces a dropped one begins with the oldest traces, so what waited for
+        // the dropped one is not lost.
+        peers.retain(|peer| Arc::strong_count(peer) > 1);
+        peers.push(Arc::clone(&peer));
+        peer
+    }
+
+    /// Ends all announcements: peers seem to know of every trace from now on. Returns the number of
+    /// traces that they will not learn of.
+    pub fn end(&self) -> u64 {
+        let peers = std::mem::take(&mut *lock(&self.peers));
+        let unannounced = |peer: Arc<AtomicU64>| {
+            let rest = self.after(peer.swap(u64::MAX, Ordering::Relaxed), usize::MAX);
+            rest.traces.len() as u64 + rest.unannounced
+        };
+        peers.into_iter().map(unannounced).sum()
     }
 }
 
@@ -121,5 +150,26 @@ mod tests {
         assert_eq!(all.after(0, 2), two);
         let rest = Announcement { traces: announced(&[3, 2]), all: 6, ..Announcement::default() };
         assert_eq!(all.after(4, 2), rest);
+    }
+
+    #[test]
+    fn what_no_peer_gets_any_more_is_counted_once() {
+        let all = Announcements::default();
+        let peers = [0, 3, 5, 0].map(|known| {
+            let peer = all.add_peer();
+            peer.store(known, Ordering::Relaxed);
+            peer
+        });
+        let [replaced, rest @ ..] = peers;
+        drop(replaced);
+        let new = all.add_peer();
+        announced(&[1, 2, 2, 4, 5]).into_iter().for_each(|trace| all.add(trace));
+        // Two of the peer that knows three traces, none, four, and four of the new peer, which is
+        // dropped before the end.
+        drop(new);
+        assert_eq!((all.end(), all.end()), (2 + 4 + 4, 0));
+        for peer in rest {
+            assert_eq!(all.after(peer.load(Ordering::Relaxed), 9).traces, []);
+        }
     }
 }

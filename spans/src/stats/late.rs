@@ -45,9 +45,9 @@ pub struct TailStats {
     /// malformed id.
     pub refused_callers: u64,
     /// Traces that were kept late and not announced to a peer of `KeepCallsLayer`, counted for each
-    /// such peer. They are those beyond the last 1,024 since the previous request, and those in a
-    /// request that got no response although a later request already announced more. Traces that
-    /// wait for the next request are not counted yet.
+    /// such peer. They are those beyond the last 1,024 since the previous request, those in a
+    /// request that got no response although a later request already announced more, and those
+    /// that wait for the next request when the shutdown ends.
     pub unannounced: u64,
     /// Recorded traces whose local root is open.
     pub traces_open: u64,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use astracer_sdk::strata::{Record, Strata};
 use astracer_sdk::{ParentDecision, Probability, ProvisionalMode, Tail};
-use astracer_testing::{SplitMix, World, reason, sampling};
+use astracer_testing::{SplitMix, TIMEOUT, World, reason, sampling};
 use astracer_tower::{
     KEEP_HEADER, KeepBody, KeepCallsLayer, KeepLayer, RemoteParentLayer, RequestSpanBody, RequestSpanLayer,
 };
@@ -383,6 +383,43 @@ fn traces_are_announced_without_calls() {
     assert_eq!(node.world.handle.stats().tail.unannounced, 0);
 }
 
+/// Traces that wait when the service stops are sent at once, until a request fails. The shutdown
+/// counts the rest.
+#[test]
+fn traces_that_wait_are_announced_at_the_end() {
+    for (fails_at, sent, unannounced) in [(9, &[16, 16, 8][..], 0), (2, &[16, 16], 24), (1, &[16], 40)] {
+        let (node, client) = failing();
+        (1..=40).for_each(|trace| {
+            node.world.clock.advance(Duration::from_secs(1));
+            node.serve(request(trace));
+        });
+        let seen = RefCell::default();
+        let calls = Cell::new(0);
+        let request = || {
+            calls.set(calls.get() + 1);
+            to_peer(if calls.get() == fails_at { "/fails" } else { "/" })
+        };
+        let announced = pin!(client.announce_waiting(PEER, wire(&seen), request));
+        assert!(announced.poll(&mut TaskContext::from_waker(Waker::noop())).is_ready());
+        let lengths: Vec<usize> = seen.borrow().iter().map(Vec::len).collect();
+        assert_eq!((&*lengths, node.world.handle.stats().tail.unannounced), (sent, 0));
+        node.world.handle.shutdown(TIMEOUT).unwrap();
+        assert_eq!(node.world.handle.stats().tail.unannounced, unannounced);
+    }
+}
+
+/// A request to another peer announces nothing, however often it is sent.
+#[test]
+fn a_request_that_names_another_peer_is_sent_once() {
+    let (node, client) = failing();
+    node.serve(request(7));
+    let seen = RefCell::default();
+    let other = || Request::builder().uri("http://other.example/").body(()).unwrap();
+    let announced = pin!(client.announce_waiting(PEER, wire(&seen), other));
+    assert!(announced.poll(&mut TaskContext::from_waker(Waker::noop())).is_ready());
+    assert_eq!((&*seen.borrow(), client.waiting(PEER)), (&vec![Vec::new()], 1));
+}
+
 /// Host names are case-insensitive, and a URI may contain a user name.
 #[test]
 fn a_peer_is_known_however_its_name_is_written() {
@@ -427,7 +464,8 @@ fn is_answered<B>(call: impl Future<Output = Result<Response<B>, &'static str>>)
 }
 
 /// Overlapping requests, some of them without a response. Each kept trace is named in a request
-/// that gets one, or counted in `unannounced`.
+/// that gets one, or counted in `unannounced`: in every second round, also those that wait at the
+/// shutdown, when requests may be under way.
 #[test]
 fn unannounced_traces_are_counted() {
     for seed in 0..100_u64 {
@@ -456,6 +494,10 @@ fn unannounced_traces_are_counted() {
                     }
                 }
             }
+        }
+        if seed % 2 == 1 {
+            node.world.handle.shutdown(TIMEOUT).unwrap();
+            assert_eq!((client.waiting(PEER), &*call("/").1), (0, &[][..]), "seed {seed}");
         }
         while !open.is_empty() {
             let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
