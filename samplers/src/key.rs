@@ -61,9 +61,16 @@ pub trait Attributes {
 }
 
 /// Pairs of name and value.
-impl Attributes for [(&str, &str)] {
+impl<S: AsRef<str>> Attributes for [(S, S)] {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.iter().rev().find(|(known, _)| *known == name).map(|&(_, value)| value.into())
+        self.iter().rev().find(|(known, _)| known.as_ref() == name).map(|(_, value)| value.as_ref().into())
+    }
+}
+
+/// A root's own attributes, and after them its resource's.
+impl<A: Attributes + ?Sized, B: Attributes + ?Sized> Attributes for (&A, &B) {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.attribute(name).or_else(|| self.1.attribute(name))
     }
 }
 

@@ -28,9 +28,8 @@ pub struct Key {
     rule: KeyRule,
     /// Whether spans of tower-http's `TraceLayer` are counted by method and path.
     by_path: bool,
-    /// The resource's value for each of the rule's attributes, for roots that lack it.
-    of_resource: Arc<[Option<String>]>,
-    at_end: EndKey,
+    /// The resource's values of the rule's attributes, for roots that lack them.
+    of_resource: Arc<[(String, String)]>,
     custom: Option<Arc<CustomKey>>,
 }
 
@@ -55,7 +54,7 @@ impl Default for Key {
 
 impl From<KeyRule> for Key {
     fn from(rule: KeyRule) -> Self {
-        Key { rule, by_path: false, of_resource: Arc::default(), at_end: EndKey::default(), custom: None }
+        Key { rule, by_path: false, of_resource: Arc::default(), custom: None }
     }
 }
 
@@ -132,14 +131,16 @@ impl Key {
     /// Looks up the rule's attributes in the service's resource, once.
     #[must_use]
     pub(crate) fn with_resource(self, resource: &Resource) -> Self {
-        let value =
-            |name: &str| resource.get(&name.to_owned().into()).map(|value| value.as_str().into_owned());
-        let at_end = EndKey::new(self.rule.clone(), value);
-        Key { of_resource: self.rule.attributes().map(value).collect(), at_end, ..self }
+        let names = self.rule.attributes().chain(self.rule.attributes_at_end()).map(str::to_owned);
+        let with_value = |name: String| {
+            let value = resource.get(&name.clone().into())?.as_str().into_owned();
+            Some((name, value))
+        };
+        Key { of_resource: names.filter_map(with_value).collect(), ..self }
     }
 
     pub(crate) fn at_end(&self) -> EndKey {
-        self.at_end.clone()
+        EndKey::new(self.rule.clone(), self.of_resource.clone())
     }
 
     #[cfg(feature = "parameters")]
@@ -234,23 +235,7 @@ impl Key {
             append_path(&uri, self.rule.template(), out);
             return out;
         }
-        self.rule.key(root.name, &Rooted { key: self, root }, out)
-    }
-}
-
-/// A root's attributes, and after them those of the resource.
-struct Rooted<'a> {
-    key: &'a Key,
-    root: &'a Root<'a>,
-}
-
-impl Attributes for Rooted<'_> {
-    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let of_resource = || {
-            let at = self.key.rule.attributes().position(|known| known == name)?;
-            self.key.of_resource.get(at)?.as_deref().map(Cow::Borrowed)
-        };
-        self.root.attribute(name).or_else(of_resource)
+        self.rule.key(root.name, &(root.attributes, &*self.of_resource), out)
     }
 }
 
