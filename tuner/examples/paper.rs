@@ -81,7 +81,7 @@ fn phases(sampler: &Candidate, workload: &Workload) -> Result<(), Box<dyn Error>
 }
 
 fn periods(workload: &Workload) -> Result<(), Box<dyn Error>> {
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let seconds = workload.seconds();
     let draws: Vec<Draw> = (0..3).map(Draw::recorded).collect();
     let mut rows = Vec::new();
     for own in astracer_baselines::all() {

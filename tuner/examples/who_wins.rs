@@ -97,7 +97,7 @@ fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box
         add("a probability for each key", &chosen)?;
     }
     add(CHOICE, &chosen)?;
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let seconds = workload.seconds();
     for baseline in astracer_baselines::all() {
         // The equal share is in the list already.
         if !["ratio", "every"].contains(&baseline.kind().name) {

@@ -9,7 +9,7 @@ pub(crate) const BLOCKS: usize = 8;
 
 /// Returns a function from an arrival's index to its block.
 pub(crate) fn of(workload: &Workload, blocks: usize) -> impl Fn(usize) -> usize {
-    let length_ns = workload.arrivals().last().map_or(1, |last| last.at_ns + 1);
+    let length_ns = workload.length_ns() + 1;
     let block = |at_ns: u64| (u128::from(at_ns) * blocks as u128 / u128::from(length_ns)) as usize;
     // Arrivals are sorted by time, so looking up the first arrival of each block saves a 128-bit
     // division per arrival.

@@ -94,7 +94,7 @@ pub fn curves(
     for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
         series.push(ours(&at, sampler, options, &sizes, stop, done)?);
     }
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let seconds = workload.seconds();
     let of_baseline = |baseline: &BaselineSpec| {
         // Each search starts from the parameter found for the previous size.
         let mut spec = baseline.quickened_for(seconds);

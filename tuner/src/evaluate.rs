@@ -385,7 +385,7 @@ impl<'w> Evaluator<'w> {
             functions: self.workload.function_count() as u64,
             call_trees: u64::from(self.workload.call_trees()),
             paths: self.workload.path_kinds().iter().filter(|&&traces| traces > 0).count() as u64,
-            seconds: arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9),
+            seconds: self.workload.seconds(),
             key: key.to_string(),
             keys: self.workload.keys().len() as u64,
         }

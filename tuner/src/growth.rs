@@ -83,8 +83,7 @@ fn sums(workload: &Workload) -> (Vec<(f64, f64)>, f64, f64, f64) {
         *bytes += arrival.bytes as f64;
     }
     let (calls, bytes) = sums.iter().fold((0.0, 0.0), |all, sum| (all.0 + sum.0, all.1 + sum.1));
-    let seconds = workload.arrivals().last().map_or(1, |last| last.at_ns).max(1) as f64 / 1e9;
-    (sums, calls, bytes, seconds)
+    (sums, calls, bytes, workload.length_ns().max(1) as f64 / 1e9)
 }
 
 /// The growth for each key that has calls, if it were called this many times as often.

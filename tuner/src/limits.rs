@@ -50,7 +50,7 @@ impl Scale {
         Self {
             traces: workload.arrivals().len() as f64,
             bytes: workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum(),
-            seconds: workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0),
+            seconds: workload.rate_seconds(),
         }
     }
 

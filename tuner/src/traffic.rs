@@ -14,7 +14,7 @@ const BURST_NS: f64 = 1e9;
 /// of the recording, or within a second after each of the key's traces. `None` if asked to stop.
 pub fn grown(workload: &Workload, key: u32, times: u64, in_bursts: bool, stop: Stop<'_>) -> Option<Workload> {
     let mut random = Random::new(STREAM, u64::from(key));
-    let length_ns = workload.arrivals().last().map_or(0, |last| last.at_ns) as f64;
+    let length_ns = workload.length_ns() as f64;
     let mut order = Vec::new();
     for (arrival, index) in workload.arrivals().iter().zip(0..) {
         order.push((arrival.at_ns, index));

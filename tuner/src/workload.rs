@@ -261,6 +261,21 @@ impl Workload {
         &self.arrivals
     }
 
+    /// The time from the start to the last arrival, in nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.arrivals.last().map_or(0, |last| last.at_ns)
+    }
+
+    /// The time from the start to the last arrival, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.length_ns() as f64 / 1e9
+    }
+
+    /// The seconds to divide by for a rate: a shorter workload counts as one second long.
+    pub fn rate_seconds(&self) -> f64 {
+        self.seconds().max(1.0)
+    }
+
     /// The number of traces of each key.
     pub(crate) fn traces_by_key(&self) -> Vec<u32> {
         let mut traces = vec![0; self.keys.len()];

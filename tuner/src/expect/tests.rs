@@ -347,7 +347,7 @@ fn replays_agree() {
     for (name, workload, points, counting) in workloads {
         let paced = Draw::recorded(0).timed(Clock::Calls, &workload, Stop::never()).expect("not stopped");
         let paced = workload.arranged(&paced, Stop::never()).expect("not stopped");
-        let last_s = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+        let last_s = workload.seconds();
         for &(lambda, minimum, length_s) in points {
             // A half-life is in calls, of which each takes a millisecond of the pace's time.
             let half_life_calls = (length_s / last_s * workload.arrivals().len() as f64).round();

@@ -45,7 +45,7 @@ impl<'w> BucketFamily<'w> {
         extras: Extras,
         stop: Stop<'_>,
     ) -> Option<Self> {
-        let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(0.1);
+        let seconds = workload.seconds().max(0.1);
         let calls = most_calls(workload).max(1.0);
         let slowest = (0.1 / seconds).max(calls / FILL_SECONDS_MAX);
         Some(Self {

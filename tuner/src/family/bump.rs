@@ -114,14 +114,10 @@ impl BumpFamily {
                 lengths
             }
             None => match counting {
-                Counting::Tumbling => {
-                    windows_of(workload.arrivals().last().map_or(0, |arrival| arrival.at_ns))
-                }
+                Counting::Tumbling => windows_of(workload.length_ns()),
                 Counting::Decaying => match settings.clock {
                     Clock::Calls => half_lives_of(workload.arrivals().len()),
-                    Clock::Seconds => {
-                        half_lives_s_of(workload.arrivals().last().map_or(0, |arrival| arrival.at_ns))
-                    }
+                    Clock::Seconds => half_lives_s_of(workload.length_ns()),
                 },
             },
         };

@@ -196,7 +196,7 @@ impl Tuning {
         let Bounding { mut cap, bounds, new } = Bounding::new(workload, sampler, &draws, late_bytes, stop)?;
         let length_ns = workload.arrivals().last()?.at_ns;
         if keeps_first_calls(&config) {
-            let seconds = length_ns.max(1_000_000_000) as f64 / 1e9;
+            let seconds = workload.rate_seconds();
             let share = self.score.tfcr.min(self.score.traces / workload.arrivals().len() as f64);
             let of_size = NEW_SHARE * share * workload.arrivals().len() as f64 / seconds;
             // The keys with which a recording begins are not a rate.
@@ -215,9 +215,7 @@ impl Tuning {
         if !self.config().is_ok_and(|config| keeps_first_calls(&config)) || self.score.tfcr == 0.0 {
             return None;
         }
-        let arrivals = workload.arrivals();
-        let seconds = arrivals.last()?.at_ns.max(1_000_000_000) as f64 / 1e9;
-        let new = share * arrivals.len() as f64 / seconds;
+        let new = share * workload.arrivals().len() as f64 / workload.rate_seconds();
         let kept = self.cap.own_share().new_traces.map_or(new, |allowance| new.min(allowance.rate()));
         Some(1.0 - share + share * (kept / new) / self.score.tfcr)
     }

@@ -204,7 +204,7 @@ pub fn tune_strata(
         recorded: fit.recorded,
         left_out: fit.left_out,
         kept: replayed.traces.mean / workload.arrivals().len() as f64,
-        recorded_per_second: fit.recorded * spans / seconds(workload),
+        recorded_per_second: fit.recorded * spans / workload.rate_seconds(),
         replayed,
         replayed_capped,
         head,
@@ -231,13 +231,9 @@ fn has_kinds(workload: &Workload) -> bool {
     })
 }
 
-fn seconds(workload: &Workload) -> f64 {
-    workload.arrivals().last().map_or(1.0, |last| (last.at_ns as f64 / 1e9).max(1.0))
-}
-
 fn recorded_by_default(workload: &Workload) -> Record {
     let spans: f64 = workload.arrivals().iter().map(|arrival| f64::from(arrival.spans)).sum();
-    if spans / seconds(workload) <= SPANS_ALL { Record::All } else { Record::DEFAULT }
+    if spans / workload.rate_seconds() <= SPANS_ALL { Record::All } else { Record::DEFAULT }
 }
 
 /// Fits on each half of the time and replays on the other. `None` for small recordings, or if asked

@@ -48,7 +48,7 @@ impl Run<'_> {
         };
         let windows = options.windows.as_ref().map(|windows| {
             // Half-lives are counted in calls: as many as come in that time on average.
-            let length_ns = workload.arrivals().last().map_or(1, |last| last.at_ns.max(1));
+            let length_ns = workload.length_ns().max(1);
             let calls_per_ns = workload.arrivals().len() as f64 / length_ns as f64;
             let ns = |window: &Duration| {
                 let ns = window.as_nanos();

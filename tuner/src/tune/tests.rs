@@ -56,7 +56,7 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
         ] {
             let tuning = run(&workload, &Options { limits, ..quick(sampler) });
             assert!(tuning.feasible, "{sampler:?} {limits:?}: {:?}", tuning.infeasible);
-            let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+            let seconds = workload.seconds();
             let kept = crate::limits::KeptSizes {
                 size: tuning.score.tfcr,
                 traces_per_second: tuning.score.traces / seconds,
@@ -81,7 +81,7 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
 #[test]
 fn the_equal_share_is_within_limits_by_second() {
     let workload = synthetic(1500, 1);
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let seconds = workload.seconds();
     let bytes: u64 = workload.arrivals().iter().map(|arrival| arrival.bytes).sum();
     let none = Limits { size_min: 0.0, ..Limits::default() };
     for limits in [
@@ -100,7 +100,7 @@ fn the_equal_share_is_within_limits_by_second() {
 #[test]
 fn a_floor_is_within_limits_by_second() {
     let workload = many_names(22, 6000, 2);
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let seconds = workload.seconds();
     let limits = Limits { size_min: 0.0, traces_per_second_max: Some(120.0 / seconds), ..Limits::default() };
     let per_key = PerKeyUse::Always;
     let options = Options { limits, per_key, per_key_iterations: 20, compare: false, ..quick(Tunable::Bump) };
@@ -112,7 +112,7 @@ fn a_floor_is_within_limits_by_second() {
 #[test]
 fn a_limit_by_second_below_the_least_size_is_reported() {
     let workload = synthetic(1500, 1);
-    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let seconds = workload.seconds();
     let limits = Limits { traces_per_second_max: Some(0.005 * 1500.0 / seconds), ..Limits::default() };
     let tuning = run(&workload, &Options { limits, ..quick(Tunable::Bucket) });
     let reason = tuning.infeasible.unwrap_or_default();

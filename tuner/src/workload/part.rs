@@ -209,8 +209,7 @@ impl Workload {
     /// Splits the workload at this share of the time from the first arrival to the last. `None` if
     /// asked to stop.
     pub fn split(&self, share: f64, stop: Stop<'_>) -> Option<(Self, Self)> {
-        let last = self.arrivals.last().map_or(0, |last| last.at_ns);
-        let at_ns = (last as f64 * share.clamp(0.0, 1.0)) as u64;
+        let at_ns = (self.length_ns() as f64 * share.clamp(0.0, 1.0)) as u64;
         let middle = self.arrivals.partition_point(|arrival| arrival.at_ns < at_ns);
         Some((self.part(0..middle, stop)?, self.part(middle..self.arrivals.len(), stop)?))
     }

@@ -43,17 +43,13 @@ pub(super) fn tuned(
     let workload = evaluator.workload();
     let mut met = Vec::with_capacity(baselines.len());
     for Chosen { spec, by_name } in baselines {
-        let spec = if *by_name { spec.quickened_for(seconds(workload)) } else { spec.clone() };
+        let spec = if *by_name { spec.quickened_for(workload.seconds()) } else { spec.clone() };
         let found = at_equal_size(workload, &spec, size, &draws, stop);
         met.push(found.ok_or(Failure::Interrupted)?);
         progress.inc(1);
     }
     progress.finish();
     Ok(met)
-}
-
-fn seconds(workload: &Workload) -> f64 {
-    workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9)
 }
 
 /// A warning for each baseline that misses the wanted size by more than `tune` allows.
@@ -66,7 +62,7 @@ pub(super) fn missed<'m>(
         let (reached, wanted) = (tfcr * 100.0, wanted_tfcr * 100.0);
         let mut text =
             format!("{spec}{by} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%");
-        if spec.quickened_for(seconds(workload)) != *spec {
+        if spec.quickened_for(workload.seconds()) != *spec {
             let name = spec.kind().name;
             text += &format!(". Its times are long for this recording; `--baselines {name}` shortens them");
         }

@@ -40,9 +40,8 @@ fn as_text<S: serde::Serializer>(mode: &ProvisionalMode, serializer: S) -> Resul
 
 /// Spans per second, over at least a second.
 fn rate(workload: &Workload) -> f64 {
-    let arrivals = workload.arrivals();
-    let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
-    arrivals.iter().map(|arrival| f64::from(arrival.spans)).sum::<f64>() / seconds
+    let spans = workload.arrivals().iter().map(|arrival| f64::from(arrival.spans));
+    spans.sum::<f64>() / workload.rate_seconds()
 }
 
 /// Records every dropped trace if rate, ring and limits allow it, otherwise those of armed keys.

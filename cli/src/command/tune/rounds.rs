@@ -83,8 +83,7 @@ pub(super) fn search(
 
 /// The OTLP bytes per second that late policies keep.
 pub(super) fn late_bytes(workload: &Workload) -> impl Fn(&TailSummary) -> f64 {
-    let arrivals = workload.arrivals();
-    let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
+    let seconds = workload.rate_seconds();
     move |summary| {
         let kept = summary.policies.iter().map(|policy| policy.kept_otlp_bytes.mean).sum::<f64>();
         kept / seconds

@@ -99,9 +99,7 @@ impl<'a> SharedLimits<'a> {
 
 /// The recording's length in seconds, at least 1 as in the search, and its bytes.
 fn whole(workload: &Workload) -> (f64, f64) {
-    let arrivals = workload.arrivals();
-    let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
-    (seconds, arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
+    (workload.rate_seconds(), workload.arrivals().iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
 }
 
 /// The sizes of this share of the bytes and number of traces.

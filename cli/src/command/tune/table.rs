@@ -45,7 +45,7 @@ impl Read {
             bytes: arrivals.iter().map(|arrival| arrival.bytes).sum(),
             keys: workload.end_keys().len() as u64,
             functions: workload.function_count() as u64,
-            seconds: arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9),
+            seconds: workload.seconds(),
         }
     }
 }
