@@ -34,7 +34,7 @@ pub(crate) struct TailArgs {
     pub(crate) ring: Option<u64>,
 
     /// Time for which an ended trace that no policy kept stays in the ring, such as 250ms or 5s; 0
-    /// frees it at once [default: 2s].
+    /// frees it at once [default: 2s; with strata 30s].
     #[arg(long, value_name = "DURATION", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }

@@ -62,8 +62,8 @@ pub struct Tail {
     /// ended ones within [`Tail::held_for`].
     pub ring_bytes: usize,
     /// The time for which an ended trace that no policy kept stays in the ring, for late triggers.
-    /// With zero it is dropped at once. By default two seconds; a service with strata and without
-    /// policies holds traces for longer.
+    /// With zero it is dropped at once. By default two seconds, and [beside
+    /// strata](Tail::beside_strata) 30.
     pub hold: Option<Nanos>,
     /// The boost of a key's head probability after an error or a slow root; none by default.
     pub boost: Option<Boost>,
@@ -151,6 +151,14 @@ impl Tail {
     #[must_use]
     pub fn with_hold(self, hold: Nanos) -> Self {
         Tail { hold: Some(hold), ..self }
+    }
+
+    /// These policies beside strata, with which ended traces are held for 30 seconds by default:
+    /// their parts in called processes wait for the end of the slowest roots.
+    #[must_use]
+    pub fn beside_strata(self) -> Self {
+        let hold = self.hold.unwrap_or(Nanos::from_secs(30));
+        self.with_hold(hold)
     }
 
     /// The time for which an ended trace that no policy kept stays in the ring.

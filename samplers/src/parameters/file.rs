@@ -219,6 +219,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let tail = file.tail.map(|table| tail(text, table.into_inner())).transpose()?.unwrap_or_default();
     let is_late = file.strata.is_some();
+    let tail = if is_late && !tail.is_none() { tail.beside_strata() } else { tail };
     let budget = file.budget.map(|table| budget(text, table.into_inner(), is_late)).transpose()?;
     let strata = file.strata.map(|table| strata(text, table.into_inner())).transpose()?;
     let recorded_kept = file.recorded.map(|table| probability(text, &table.get_ref().kept)).transpose()?;

@@ -55,11 +55,11 @@ impl Builder {
         }
         let resource = with_own_name(self.resource.take().unwrap_or_else(|| Resource::builder().build()));
         let counters = Arc::new(Counters::default());
-        if self.strata.is_some() && self.tail.rules.is_empty() {
-            self.tail.hold.get_or_insert(HOLD_WITH_STRATA);
+        if self.strata.is_some() {
+            self.tail = self.tail.beside_strata();
             // Arming records all traces of a key for the policies. Strata alone record their own
             // share.
-            if self.tail.provisional == ProvisionalMode::Armed {
+            if self.tail.rules.is_empty() && self.tail.provisional == ProvisionalMode::Armed {
                 self.tail.provisional = ProvisionalMode::Never;
             }
         }
@@ -279,10 +279,6 @@ fn with_own_name(resource: Resource) -> Resource {
     ];
     with_attributes(&resource, own)
 }
-
-/// The time for which ended traces are held with strata and without policies: parts of the slowest
-/// traces wait for their root's.
-const HOLD_WITH_STRATA: Nanos = Nanos::from_secs(30);
 
 /// Upper bound on exports in flight. More threads would only contend for the queue.
 const EXPORTS_MAX: usize = 64;

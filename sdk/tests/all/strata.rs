@@ -242,8 +242,7 @@ fn threshold_and_randomness_are_of_all_traces() {
     }
 }
 
-/// The default is 30 s with strata and without policies, whatever else is set, and 2 s with
-/// policies.
+/// The default is 30 s with strata, whatever else is set.
 #[test]
 fn ended_traces_are_held_for_as_long_as_asked() {
     let given = Tail::default();
@@ -253,7 +252,7 @@ fn ended_traces_are_held_for_as_long_as_asked() {
         (given.clone().with_ring_bytes(1 << 20), 30),
         (given.clone().with_hold(Nanos::from_secs(2)), 2),
         (given.with_hold(Nanos::from_secs(60)), 60),
-        (error, 2),
+        (error, 30),
     ] {
         let strata = plain().with_probability("root", stratum("0"), p(1e-9));
         let strata = strata.with_record(Record::All).expect("all");

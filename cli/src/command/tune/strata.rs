@@ -95,7 +95,7 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failure> {
-    let tail = args.tail.tail();
+    let tail = args.tail.tail().map(Tail::beside_strata);
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
     let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
     let load::Loaded { input, recording } = load::load_keeping(&args.source, keep, stop)?;
