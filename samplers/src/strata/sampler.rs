@@ -167,15 +167,18 @@ impl StrataSampler {
             let p = if p < 1.0 { (p * factor).min(1.0) } else { p };
             return p.min((self.state.ceiling.get() / f64::from(count)).max(self.bounded(factor)));
         }
-        let p = if lambda > 0.0 {
-            (lambda / f64::from(count)).max(self.floor * factor).min(1.0)
+        let size = self.strata.size.get();
+        let (p, expected) = if lambda > 0.0 {
+            let p = (lambda / f64::from(count)).max(self.floor * factor).min(1.0);
+            (p, p)
         } else if count <= FIRST && traces >> PART_BITS < SOLVE_AFTER {
-            1.0
+            // What is kept to learn about strata is not paid for later.
+            (1.0, size)
         } else {
-            self.strata.size.get()
+            (size, size)
         };
         self.state.unfitted.add(bytes, now);
-        self.state.expected.add(bytes * p.min(most) as f32, now);
+        self.state.expected.add(bytes * expected.min(most) as f32, now);
         p
     }
 

@@ -204,6 +204,24 @@ fn the_share_of_bytes_is_kept_and_rare_strata_whole() {
     }
 }
 
+/// What is kept of each of 70 strata at the start is not paid for by the next thousands of calls,
+/// of which two thirds of the size were kept.
+#[test]
+fn the_first_traces_of_strata_are_not_paid_for() {
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let mut random = SplitMix::new(5);
+    let mut trace = || {
+        let place = (70.0f64.powf(random.index(1_000_000) as f64 / 1e6) - 1.0) as u64;
+        (keys[(place % 10) as usize], Stratum::new(Nanos::from_millis(1 << (place / 10)), false), 1_000)
+    };
+    let traces: Vec<_> = (0..4_000).map(|_| trace()).collect();
+    let strata = Strata::new(p(0.1)).unwrap().with_record(Record::All).unwrap();
+    let kept =
+        |n: usize, seed| run(strata.clone(), &Cap::none(), 1.0, seed, &traces[..n]).kept_bytes / 1_000.0;
+    let later = (0..10).map(|seed| kept(4_000, seed) - kept(1_000, seed)).sum::<f64>() / 10.0;
+    assert!((later / 300.0 - 1.0).abs() < 0.15, "{later} of 3,000");
+}
+
 /// Unrecorded traces cannot be kept, so the others are kept more often.
 #[test]
 fn the_share_of_bytes_is_kept_of_what_is_recorded() {
