@@ -80,6 +80,13 @@ pub enum Count {
     Uncounted,
 }
 
+impl Count {
+    /// Whether a [recorded share](Bump::with_share) bounds what is kept under this count.
+    pub fn takes_share(self) -> bool {
+        matches!(self, Count::Uncounted | Count::Paced { .. })
+    }
+}
+
 impl Bump {
     /// The paper's exponent.
     pub const EXPONENT_DEFAULT: f64 = 2.0;

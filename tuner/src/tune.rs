@@ -697,8 +697,9 @@ fn config<'r>(
         _ => {
             let mut keyed = Keyed::new(common.bump()?);
             for root in roots {
-                let own = root.parameters.bump()?.with_share(Probability::new(root.share));
-                keyed = keyed.with_override(root.key.as_str(), own);
+                let own = root.parameters.bump()?;
+                let share = Probability::new(root.share).filter(|_| own.count().takes_share());
+                keyed = keyed.with_override(root.key.as_str(), own.with_share(share));
             }
             Ok(Config::Bump(keyed))
         }

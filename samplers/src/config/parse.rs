@@ -169,9 +169,7 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
     let count = count(&mut parameters, inherited.map(Bump::count))?;
     // A share is one key's own, so it is never inherited.
     let share = match parameters.take("share") {
-        Some((value, part)) if matches!(count, Count::Uncounted | Count::Paced { .. }) => {
-            Some(probability(value, part, "share=0.01")?)
-        }
+        Some((value, part)) if count.takes_share() => Some(probability(value, part, "share=0.01")?),
         Some((_, part)) => {
             let advice = "a share bounds a constant, or a count with tau in calls: add count=none";
             return Err(ConfigError::unknown_parameter(part, advice));

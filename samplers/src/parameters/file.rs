@@ -14,7 +14,7 @@ use toml::Spanned;
 use self::strata::{StrataTable, can_record, strata};
 use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS, uncounted};
 use crate::budget::Budget;
-use crate::bump::{Bump, Count};
+use crate::bump::Bump;
 use crate::cap::Cap;
 use crate::config::{self, Config, HalfLife, choose_count};
 use crate::config_error::ConfigError;
@@ -407,7 +407,7 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         let share = probability(text, &share)?;
         let constant = config.has(key.get_ref()).then(|| config.of(key.get_ref()).clone());
         match constant {
-            Some(bump) if has_knee(&bump) => {
+            Some(bump) if bump.count().takes_share() => {
                 config = config.with_override(key.into_inner(), bump.with_share(Some(share)));
             }
             _ => {
@@ -418,11 +418,6 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         }
     }
     Ok(Config::Bump(config))
-}
-
-/// Whether a recorded share has an effect.
-fn has_knee(bump: &Bump) -> bool {
-    matches!(bump.count(), Count::Uncounted | Count::Paced { .. })
 }
 
 /// Refuses more keys than a sampler counts, with the line of the first one beyond.
@@ -474,7 +469,7 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
     let bump = choose_count(count, window, shift, tau, Some(inherited.count()))
         .and_then(|count| bump.with_count(count))
         .map_err(at(cause))?;
-    if let Some(share) = table.share.filter(|_| !has_knee(&bump)) {
+    if let Some(share) = table.share.filter(|_| !bump.count().takes_share()) {
         let message = "a share bounds a constant, or a count with tau in calls; add count = \"none\"";
         return Err(ParametersError::at(text, Some(share.span()), message));
     }

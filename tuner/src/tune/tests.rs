@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::half_life::{Clock, HalfLife};
 use crate::held_out::Replayed;
 use crate::objective::Objective;
 use crate::testing::{many_names, recorded, synthetic};
@@ -199,6 +200,22 @@ fn one_key_is_no_single_key() {
     assert_eq!(told(PerKeyUse::Always, Some(5.0)), 1);
     assert_eq!(told(PerKeyUse::Auto, Some(5.0)), 1);
     assert_eq!(told(PerKeyUse::Auto, None), 0);
+}
+
+/// A recorded share bounds constants and counts in calls. A count in seconds takes none, and a file
+/// that had one would be refused.
+#[test]
+fn a_share_is_written_only_for_counts_that_take_it() {
+    for (clock, takes_share) in [(Clock::Calls, true), (Clock::Seconds, false)] {
+        let half_life = HalfLife::of_ns(clock, 1e9);
+        let common = Parameters::Decaying { lambda: 2.0, min: 0.1, half_life, exponent: 2.0 };
+        let own = Parameters::Decaying { lambda: 2.0, min: 0.2, half_life, exponent: 2.0 };
+        let root = RootParameters { key: "GET /".to_owned(), parameters: own, share: 0.3 };
+        let config = config(&common, [&root]).expect("valid");
+        let file = astracer_samplers::parameters::Parameters::new(config).to_string();
+        assert_eq!(file.contains("share"), takes_share, "{file}");
+        assert!(file.parse::<astracer_samplers::parameters::Parameters>().is_ok(), "{file}");
+    }
 }
 
 /// With one key, few traces or traces that are all alike, an equal share is used, unless a sampler
