@@ -10,8 +10,9 @@ use astracer_formats::logs;
 use astracer_model::{Format, Sink, Span, TraceId};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source;
+use astracer_tuner::known::is_added;
 use astracer_tuner::names::NameFolding;
-use astracer_tuner::tail::{Outcomes, is_added};
+use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
 
 use crate::failure::Failure;

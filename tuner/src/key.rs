@@ -13,6 +13,8 @@ use astracer_recording::shape::{ShapeId, Shapes};
 use astracer_samplers::strata::Stratum;
 use astracer_samplers::{KeyRule, KeyRuleError, Nanos, Template};
 
+use crate::known::{is_added, is_of_end};
+
 /// The rule that gives a recording's traces their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -59,8 +61,9 @@ pub const START_ATTRIBUTES: [&str; 6] = [
 
 impl Grouping {
     /// The groupings worth comparing, simplest first: the name, the name with those
-    /// [`START_ATTRIBUTES`] that roots have, the name with each other attribute that most roots
-    /// have and that has 2 to [`VALUES_MAX`] values, and the tree.
+    /// [`START_ATTRIBUTES`] that roots have, the name with each other attribute that a sampler can
+    /// know at the start, that most roots have and that has 2 to [`VALUES_MAX`] values, and the
+    /// tree.
     pub fn candidates(recording: &Recording, template: Template) -> Vec<Self> {
         let name = KeyRule::new(template);
         let is_usual = |label: &&String| START_ATTRIBUTES.contains(&label.as_str());
@@ -70,7 +73,8 @@ impl Grouping {
         if !usual.is_name_only() {
             candidates.push(Self::Key(usual));
         }
-        let others = telling(recording).into_iter().filter(|label| !is_usual(label));
+        let is_late = |label: &String| is_added(label) || is_of_end(label);
+        let others = telling(recording).into_iter().filter(|label| !is_usual(label) && !is_late(label));
         candidates.extend(
             others.take(OTHERS_MAX).map(|label| Self::Key(name.clone().with_attribute(label.clone()))),
         );
@@ -377,10 +381,14 @@ mod tests {
     }
 
     /// Ten roots: 9 carry `tenant` with 3 values, all carry `id` with 10 values, which is as many
-    /// as there are roots here but few enough, and 4 carry `flag`.
+    /// as there are roots here but few enough, and 4 carry `flag`. The last two are not known at
+    /// the start.
     #[test]
     fn attributes_on_most_roots_are_proposed() {
-        let labels = ["flag", "tenant", "id", "region", "http.route"].map(str::to_owned).to_vec();
+        let labels =
+            ["flag", "tenant", "id", "region", "http.route", "thread.id", "http.response.status_code"]
+                .map(str::to_owned)
+                .to_vec();
         let mut intake = Intake::new(Keep { labels, ..Keep::default() });
         let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
         for trace in 0..10u64 {
@@ -389,6 +397,9 @@ mod tests {
                 value: Value::String(value.into()),
             };
             let mut attributes = vec![value("id", trace.to_string()), value("region", "eu".to_owned())];
+            for later in ["thread.id", "http.response.status_code"] {
+                attributes.push(value(later, (trace % 2).to_string()));
+            }
             attributes.extend((trace > 0).then(|| value("tenant", (trace % 3).to_string())));
             attributes.extend((trace < 4).then(|| value("flag", trace.to_string())));
             let span = Span {

@@ -29,6 +29,7 @@ pub mod held_out;
 pub mod inspect;
 pub mod key;
 pub mod key_choice;
+pub mod known;
 pub mod late;
 pub mod latency;
 pub mod limits;

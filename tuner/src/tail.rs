@@ -25,7 +25,6 @@ mod added;
 mod aged;
 mod shape;
 
-pub use self::added::is_added;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
