@@ -25,6 +25,7 @@ use serde::Serialize;
 pub use bounding::Bounds;
 pub use check::{check, validate};
 pub use clock::ClockTrial;
+pub use equal::KEPT_MIN;
 pub use file::NoParameters;
 pub(crate) use key_trial::KeyTrial;
 pub use key_trial::TRIED_TRACES_MAX;

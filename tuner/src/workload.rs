@@ -23,6 +23,8 @@ pub(crate) use part::PartSums;
 
 /// Durations are scored in milliseconds.
 const NS_PER_MS: f64 = 1e6;
+/// The most that counts of a gap between arrivals, ns.
+const GAP_MAX_NS: u64 = 10_000_000_000;
 
 /// Traces in order of arrival. Each is reduced to its key, its size, its call tree and, for each of
 /// its functions, the sums from which means and standard deviations are calculated.
@@ -276,6 +278,13 @@ impl Workload {
         self.seconds().max(1.0)
     }
 
+    /// The seconds with traffic: a gap of more than ten seconds between arrivals counts as ten.
+    /// Recordings of separate minutes or days have the rate of these.
+    pub fn active_seconds(&self) -> f64 {
+        let gaps = self.arrivals.windows(2).map(|pair| pair[1].at_ns.saturating_sub(pair[0].at_ns));
+        (gaps.map(|gap| gap.min(GAP_MAX_NS)).sum::<u64>() as f64 / 1e9).max(1.0)
+    }
+
     /// The number of traces of each key.
     pub(crate) fn traces_by_key(&self) -> Vec<u32> {
         let mut traces = vec![0; self.keys.len()];
@@ -382,7 +391,17 @@ mod tests {
 
     use super::*;
     use crate::Inspection;
-    use crate::testing::synthetic_recording;
+    use crate::testing::{many_names, synthetic_recording};
+
+    /// A millisecond between traces, and an hour before the last 1,000 of them.
+    #[test]
+    fn the_rate_of_recordings_with_gaps_is_that_of_the_traffic() {
+        let mut workload = many_names(3, 3_001, 2);
+        assert!((workload.active_seconds() - 3.0).abs() < 1e-9);
+        workload.arrivals[2_001..].iter_mut().for_each(|arrival| arrival.at_ns += 3_600_000_000_000);
+        assert!((workload.active_seconds() - 12.999).abs() < 1e-9);
+        assert!((workload.seconds() - 3_603.0).abs() < 1e-9);
+    }
 
     /// The stop condition is checked at least once per 4,096 spans and traces in every phase, and
     /// never again after it returned true.

@@ -9,6 +9,7 @@ mod shared_limits;
 mod strata;
 mod table;
 mod together;
+mod tried;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -34,6 +35,8 @@ use serde::Serialize;
 use self::progress::show;
 use self::rounds::Late;
 use self::shared_limits::SharedLimits;
+use self::strata::Choice;
+use self::tried::Tried;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
@@ -240,6 +243,9 @@ struct Report<'a> {
     /// The strata in the parameters file, if that decides by outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     strata: Option<by_outcome::Found>,
+    /// Strata that were tried and are not better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strata_tried: Option<Tried>,
     /// Results on other recordings.
     validated: Vec<HeldOut>,
     /// Late policies, replayed with the chosen sampler.
@@ -379,7 +385,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     if tuning.feasible && is_written_twice {
         late = write(parameters(args, &input, &tuning, tail.as_ref()), &mut file).err();
     }
-    let (mut validated, mut strata) = (Vec::new(), None);
+    let (mut validated, mut strata, mut strata_tried) = (Vec::new(), None, None);
     if tuning.feasible {
         options.time_max = left();
         check(&mut tuning, &workload, &options, stop, &|progress| show(&bar, "", progress));
@@ -398,10 +404,18 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             validations => validations.err(),
         });
         let stop = stop.within(left());
-        let (found, failed) = strata::choose(args, &tuning, &workload, stop, &bar)?;
-        (strata, late) = (found, late.or(failed));
+        match strata::choose(args, &tuning, &workload, stop, &bar)? {
+            Choice::Strata(found, failed) => (strata, late) = (Some(*found), late.or(failed)),
+            Choice::Worse(tried) => strata_tried = Some(tried),
+            Choice::Untried => {}
+        }
         let is_over = left().is_some_and(|left| left.is_zero());
-        if strata.is_none() && is_over && !args.strata.no_late && strata::is_free(args) {
+        if strata.is_none()
+            && strata_tried.is_none()
+            && is_over
+            && !args.strata.no_late
+            && strata::is_free(args)
+        {
             general.push(
                 "strata were not tried, because --time was over; --late fits them without a search"
                     .to_owned(),
@@ -461,6 +475,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         tuning: &tuning,
         keys,
         strata,
+        strata_tried,
         validated,
         is_only_at_start: !strata::is_free(args) && !args.strata.no_late,
         general,

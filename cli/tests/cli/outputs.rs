@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{TWO_TRACES, failure, run, success};
+use crate::{TWO_TRACES, failure, run, success, workload};
 
 /// A folder that is removed at the end of its test.
 pub(crate) struct Folder(PathBuf);
@@ -247,6 +247,14 @@ fn a_full_device_is_an_error_and_leaves_nothing() {
         let _ = fs::remove_file(folder.join("fresh.toml"));
         assert_eq!(folder.names(), ["folder", "other.jsonl", "w.jsonl"], "{option}");
     }
+    // More than a buffer, so that the error ends the reading.
+    let recording = workload("hdfs_client_ops.tar.xz");
+    let large = ["evaluate", &recording, "--sampler", "ratio:0.1", "--kept-out", "/dev/full"];
+    let error = String::from_utf8_lossy(&run(&large).stderr).into_owned();
+    assert!(error.contains("cannot write /dev/full: No space left"), "{error}");
+    // The screen names only files that were written.
+    let output = run(&["tune", &recording, "--late", "--out", "/dev/full"]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("wrote"));
 }
 
 /// If the page cannot be written, the parameters and the table are still there.

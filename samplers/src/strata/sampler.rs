@@ -172,7 +172,7 @@ impl StrataSampler {
             let p = (lambda / f64::from(count)).max(self.floor * factor).min(1.0);
             (p, p)
         } else if count <= FIRST && traces >> PART_BITS < SOLVE_AFTER {
-            // What is kept to learn about strata is not paid for later.
+            // Later traces do not pay for those that are kept to learn about strata.
             (1.0, size)
         } else {
             (size, size)

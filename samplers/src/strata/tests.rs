@@ -204,8 +204,8 @@ fn the_share_of_bytes_is_kept_and_rare_strata_whole() {
     }
 }
 
-/// What is kept of each of 70 strata at the start is not paid for by the next thousands of calls,
-/// of which two thirds of the size were kept.
+/// Later calls do not pay for the first ones of 70 strata, which are kept. Two thirds of the size
+/// were kept of them.
 #[test]
 fn the_first_traces_of_strata_are_not_paid_for() {
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];

@@ -6,7 +6,7 @@ use crate::space::{Parameters, Tunable};
 use crate::workload::Workload;
 
 /// With fewer kept traces, a search fits what happens to be kept.
-pub(super) const KEPT_MIN: f64 = 100.0;
+pub const KEPT_MIN: f64 = 100.0;
 
 impl Run<'_> {
     /// Whether the caller leaves the choice of the sampler to the search.

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::bounding::{self, Bounds};
 use super::check::{BEGUN_WORK, CHECKED_WORK, KNOWN, begun, times_within, trial_replays};
-use super::equal::KEPT_MIN;
 use super::later::{self, Later, halves, with_spread};
 use super::watch::Watch;
 use super::{Progress, Stage, as_text, named_random, stream};
@@ -20,6 +19,7 @@ use crate::growth::{self, Growth};
 use crate::held_out::{HeldOut, Replayed, Replays};
 use crate::key::Grouping;
 use crate::late::{Fit, FitOptions, Late};
+use crate::per_key;
 use crate::statistics::{MeanSd, quantile_of};
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -92,6 +92,9 @@ pub struct StrataTuning {
     pub later: Option<Later>,
     /// The same with the other choice about kinds, if both were tried.
     pub other_kind: Option<Later>,
+    /// The share of the bytes of one key that has nearly all, as in a loop. Its first calls matter,
+    /// and strata treat them like all others.
+    pub loop_share: Option<f64>,
     /// The worst growth of the kept bytes, without the cap, if one key becomes far more frequent.
     pub growth: Option<Growth>,
     /// The kept bytes as a multiple, without the cap, if all roots took [`SLOWER`] times as long.
@@ -129,20 +132,10 @@ pub fn try_strata(
     (seed, random): (u64, RandomSource),
     stop: Stop<'_>,
 ) -> Option<Later> {
-    if workload.arrivals().len() as f64 * size < KEPT_MIN {
-        return None;
-    }
     let record = Some(recorded_by_default(workload)).filter(|record| *record == Record::All)?;
-    let options = StrataOptions {
-        size,
-        record: Some(record),
-        by_kind: Some(false),
-        replays: TRIED,
-        seed,
-        random,
-        cap: None,
-    };
-    try_halves(workload, FitOptions::new(size, record), &options, (stop, &Watch::new(&|_| ())))
+    let options =
+        StrataOptions { size, record: Some(record), by_kind: None, replays: TRIED, seed, random, cap: None };
+    try_kinds(workload, FitOptions::new(size, record), &options, (stop, &Watch::new(&|_| ()))).0
 }
 
 /// Fits strata, and tries the fit on time that it did not see. `None` if asked to stop, or if the
@@ -161,17 +154,7 @@ pub fn tune_strata(
     watch.begin(Stage::Summing, 0);
     let record = options.record.unwrap_or_else(|| recorded_by_default(workload));
     let fitting = FitOptions::new(options.size, record);
-    let tried = |by_kind| try_halves(workload, fitting.by_kind(by_kind), options, (stop, &watch));
-    let (later, other_kind, by_kind) = match options.by_kind {
-        Some(by_kind) => (tried(by_kind), None, by_kind),
-        None if !has_kinds(workload) => (tried(false), None, false),
-        None => {
-            let (without, with) = (tried(false), tried(true));
-            let is_better = with.as_ref().zip(without.as_ref());
-            let is_better = is_better.is_some_and(|(with, without)| with.ratio <= KIND_WORTH * without.ratio);
-            if is_better { (with, without, true) } else { (without, with, false) }
-        }
-    };
+    let (later, other_kind, by_kind) = try_kinds(workload, fitting, options, (stop, &watch));
     let fit = match Fit::new(workload, fitting.by_kind(by_kind), stop)? {
         Ok(fit) => fit,
         Err(error) => return Some(Err(error)),
@@ -204,7 +187,7 @@ pub fn tune_strata(
         recorded: fit.recorded,
         left_out: fit.left_out,
         kept: replayed.traces.mean / workload.arrivals().len() as f64,
-        recorded_per_second: fit.recorded * spans / workload.rate_seconds(),
+        recorded_per_second: fit.recorded * spans / workload.active_seconds(),
         replayed,
         replayed_capped,
         head,
@@ -212,6 +195,7 @@ pub fn tune_strata(
         odd,
         later,
         other_kind,
+        loop_share: per_key::loop_share(workload),
         growth: fit.growth(workload, growth::FACTOR),
         slower,
         late: fit.late,
@@ -233,7 +217,28 @@ fn has_kinds(workload: &Workload) -> bool {
 
 fn recorded_by_default(workload: &Workload) -> Record {
     let spans: f64 = workload.arrivals().iter().map(|arrival| f64::from(arrival.spans)).sum();
-    if spans / workload.rate_seconds() <= SPANS_ALL { Record::All } else { Record::DEFAULT }
+    if spans / workload.active_seconds() <= SPANS_ALL { Record::All } else { Record::DEFAULT }
+}
+
+/// The trial on halves, that of the other choice about kinds if both were tried, and whether strata
+/// are told apart by kind.
+fn try_kinds(
+    workload: &Workload,
+    fitting: FitOptions,
+    options: &StrataOptions,
+    of: (Stop<'_>, &Watch<'_>),
+) -> (Option<Later>, Option<Later>, bool) {
+    let tried = |by_kind| try_halves(workload, fitting.by_kind(by_kind), options, of);
+    match options.by_kind {
+        Some(by_kind) => (tried(by_kind), None, by_kind),
+        None if !has_kinds(workload) => (tried(false), None, false),
+        None => {
+            let (without, with) = (tried(false), tried(true));
+            let is_better = with.as_ref().zip(without.as_ref());
+            let is_better = is_better.is_some_and(|(with, without)| with.ratio <= KIND_WORTH * without.ratio);
+            if is_better { (with, without, true) } else { (without, with, false) }
+        }
+    }
 }
 
 /// Fits on each half of the time and replays on the other. `None` for small recordings, or if asked

@@ -124,10 +124,12 @@ pub(super) fn write(
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    if writer.next != owners.of_spans.len() {
+    let seen = writer.next;
+    // A full disk ends the reading early, too.
+    let converted = writer.converter.finish().map_err(|error| output.failure(&error))?;
+    if seen != owners.of_spans.len() {
         return Err(Failure::Job("--kept-out: the recording changed while it was read twice".to_owned()));
     }
-    let converted = writer.converter.finish().map_err(|error| output.failure(&error))?;
     target.complete()?;
     Ok((traces, converted.spans))
 }

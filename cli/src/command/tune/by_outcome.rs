@@ -51,18 +51,21 @@ pub(super) struct Shown<'a> {
     /// The sampler that was searched for, and its replays.
     pub(super) head: Option<(String, &'a Replayed)>,
     pub(super) best_baseline: Option<(String, &'a Replayed)>,
-    /// Sentences before the warnings.
-    pub(super) more: Vec<String>,
+    /// The option with which the file decides at the start.
+    pub(super) choice: Option<String>,
+    /// Sentences about the keys that were tried.
+    pub(super) keys: Vec<String>,
     pub(super) warnings: Vec<String>,
     pub(super) out: Option<&'a Path>,
     pub(super) page: Option<&'a Path>,
+    /// Whether everything is shown, and not only as much as a screen has lines for.
+    pub(super) verbose: bool,
 }
 
 /// The strata that are written, and the sampler that decides at the start beside them.
 pub(super) fn beside_the_start(report: &Report<'_>, found: &Found, verbose: bool) -> String {
     let tuning = report.tuning;
     let name = format!("at the start ({})", tuning.sampler_name());
-    let more = vec!["--no-late writes the sampler that decides at the start.\n".to_owned()];
     let text = render(Shown {
         input: report.input,
         key: &report.key,
@@ -70,10 +73,12 @@ pub(super) fn beside_the_start(report: &Report<'_>, found: &Found, verbose: bool
         found,
         head: tuning.replayed.as_ref().map(|replayed| (name, replayed)),
         best_baseline: report.best_baseline.as_ref().map(|(name, of)| (table::best_baseline(name), of)),
-        more,
+        choice: Some("--no-late writes the sampler that decides at the start.\n".to_owned()),
+        keys: table::keys_tried(report),
         warnings: report.general.clone(),
         out: report.out,
         page: report.report,
+        verbose,
     });
     if !verbose {
         return text;
@@ -102,6 +107,7 @@ pub(super) fn render(shown: Shown<'_>) -> String {
         "as\ncounted",
         "count\nerror",
     ];
+    let is_alone = shown.head.is_none();
     let head = shown.head.unwrap_or_else(|| ("head sampler alone".to_owned(), &tuning.head));
     let own = std::iter::once(("by outcome", &tuning.replayed));
     let rows = own
@@ -109,12 +115,16 @@ pub(super) fn render(shown: Shown<'_>) -> String {
         .chain([(&*head.0, head.1), ("equal share", &tuning.share)])
         .chain(shown.best_baseline.as_ref().map(|(name, of)| (&**name, *of)));
     let table = output::table(&header, rows.map(|(name, of)| cells(name, of)));
-    let start = table::heading(shown.input, shown.read, shown.key);
-    let mut text = start + &table + &sentences(shown.found).concat() + &shown.more.concat();
+    let start = table::heading(shown.input, shown.read, shown.key) + &table;
     let warnings = shown.warnings.into_iter().chain(shown.input.warnings());
-    text.extend(warnings.map(|warning| table::warning_line(&warning)));
+    let of_loop = tuning.loop_share.filter(|share| is_alone && *share < 1.0).map(of_loop);
+    let mut warnings = of_loop.into_iter().chain(warnings).map(|warning| table::warning_line(&warning));
+    let mut all = sentences(shown.found);
+    all.splice(1..1, warnings.next().into_iter().chain(shown.choice));
+    all.extend(shown.keys.into_iter().chain(warnings));
+    let mut end: String = tuning.bounds.as_ref().map(table::cap).into_iter().collect();
     if let Some(out) = shown.out.map(output::shown) {
-        text += &format!(
+        end += &format!(
             "\nwrote {out}: {}. To use it, start the service with\n  OTEL_TRACES_SAMPLER=astracer_file \
              OTEL_TRACES_SAMPLER_ARG={out}\n",
             match shown.found.strata {
@@ -124,9 +134,12 @@ pub(super) fn render(shown: Shown<'_>) -> String {
         );
     }
     if let Some(page) = shown.page {
-        text += &format!("wrote {}: open it in a browser\n", output::shown(page));
+        end += &format!("wrote {}: open it in a browser\n", output::shown(page));
     }
-    output::prose(&text)
+    match shown.verbose {
+        true => output::prose(&(start + &all.concat() + &end)),
+        false => table::on_screen(&start, all, [], &end),
+    }
 }
 
 fn cells(name: &str, replayed: &Replayed) -> Vec<String> {
@@ -146,11 +159,20 @@ fn cells(name: &str, replayed: &Replayed) -> Vec<String> {
     ]
 }
 
+/// The warning about a loop, if no sampler that counts is beside the strata.
+fn of_loop(share: f64) -> String {
+    format!(
+        "one key has {} of the bytes, as in a loop, whose first calls matter: without --late, the file counts them \
+         and may keep far better samples",
+        output::percent(share)
+    )
+}
+
 fn sentences(found: &Found) -> Vec<String> {
     let tuning = &found.tuning;
     let mut all = vec![format!(
-        "Means of {} replays at jitters of 0, 5 and 50 ms. Less dist/entropy is better. Read the sample by its \
-         weights: as counted, what is slow or rare has too many traces.\n",
+        "Means of {} replays at jitters of 0, 5 and 50 ms. Less dist/entropy is better.\nAs counted, what is \
+         slow or rare has too many traces: read it by its weights.\n",
         tuning.replayed.replays
     )];
     if tuning.replayed.traces.mean < 1.0 {
@@ -162,29 +184,9 @@ fn sentences(found: &Found) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let how = match tuning.late.strata.record() {
-        Record::All => String::new(),
-        Record::Times(times) => format!(" ({times} x the head sampler's)"),
-    };
-    let ms = tuning.recorded_per_second * RECORDING_US / 1e3;
-    let ms = if ms < 0.1 { "less than 0.1".to_owned() } else { three(ms) };
-    all.push(format!(
-        "Recorded: {} of the spans{how}, {} a second; beyond dropping them, that takes {ms} ms of processor time a \
-         second in all processes together.\n",
-        output::percent(tuning.recorded),
-        output::rounded(tuning.recorded_per_second),
-    ));
-    if tuning.odd.traces > 0 {
-        all.push(format!(
-            "Of {} that failed or took longer than 99% of their key's, {} are kept (equal share: {}).\n",
-            output::plural(tuning.odd.traces, "trace"),
-            output::percent(tuning.odd.kept),
-            output::percent(tuning.odd.kept_by_share),
-        ));
-    }
     let later = |later: &Later| {
         let [low, high] = later.interval;
-        format!("{:.2} ({low:.2} to {high:.2})", later.ratio)
+        format!("{:.2} of an equal share ({low:.2} to {high:.2})", later.ratio)
     };
     match (&tuning.later, &tuning.other_kind) {
         (Some(own), other) => {
@@ -192,13 +194,40 @@ fn sentences(found: &Found) -> Vec<String> {
                 let which = if tuning.by_kind { "without" } else { "with" };
                 format!("; {which} kinds of trees {:.2}", other.ratio)
             });
-            let own = later(own);
-            all.push(format!("On each half, fitted on the other: {own} of an equal share{other}.\n"));
+            all.push(format!("On each half, fitted on the other: {}{other}.\n", later(own)));
         }
         (None, _) => all.push(
             "Not tried on time that the strata were not fitted on: too few traces, too few of them kept, or all.\n"
                 .to_owned(),
         ),
+    }
+    let how = match tuning.late.strata.record() {
+        Record::All => String::new(),
+        Record::Times(times) => format!(" ({times} x the head sampler's)"),
+    };
+    let ms = tuning.recorded_per_second * RECORDING_US / 1e3;
+    let ms = if ms < 0.1 { "< 0.1".to_owned() } else { three(ms) };
+    let by_policies =
+        found.policies.as_ref().filter(|_| tuning.recorded < 1.0).map_or_else(String::new, |of| {
+            format!(
+                "; for the policies, up to {} of the traces",
+                output::percent(
+                    (of.recorded.mean + of.head_traces.mean) * tuning.kept / tuning.replayed.traces.mean
+                )
+            )
+        });
+    all.push(format!(
+        "Recorded: {} of the spans{how}, {} a second ({ms} ms of processor time){by_policies}.\n",
+        output::percent(tuning.recorded),
+        output::rounded(tuning.recorded_per_second),
+    ));
+    if tuning.odd.traces > 0 {
+        all.push(format!(
+            "Failed, or slowest 1% of their key: {} of {} kept (equal share: {}).\n",
+            output::percent(tuning.odd.kept),
+            output::count(tuning.odd.traces),
+            output::percent(tuning.odd.kept_by_share),
+        ));
     }
     for there in &found.validated {
         let name = output::escaped(&there.name).into_owned();
@@ -211,7 +240,6 @@ fn sentences(found: &Found) -> Vec<String> {
         ));
     }
     all.extend(found.policies.as_ref().map(tail::in_short));
-    all.extend(tuning.bounds.as_ref().map(table::cap));
     if tuning.left_out > 0 {
         all.push(format!(
             "{} are too many or too rare to have strata in the file: new keys share a quarter of the size.\n",
@@ -220,11 +248,11 @@ fn sentences(found: &Found) -> Vec<String> {
     }
     if let Some(growth) = tuning.growth.as_ref().filter(|_| tuning.slower.is_finite()) {
         let without = if tuning.cap == Cap::none() { "" } else { " without the cap" };
-        let steered = if tuning.slower > 1.05 { ", and the size again after three hours" } else { "" };
+        let steered = if tuning.slower > 1.05 { ", for three hours" } else { "" };
         all.push(format!(
-            "If any one operation became {} times as frequent: kept bytes x {:.1}{without}, all x {:.1}. If all requests \
-             took {SLOWER} times as long: kept bytes x {:.1}{without}{steered}.\n",
-            growth.calls, growth.kept_bytes, growth.bytes, tuning.slower
+            "Kept bytes{without} x {:.1} if any operation became {} times as frequent (all x {:.1}), x {:.1} if all \
+             requests took {SLOWER} times as long{steered}.\n",
+            growth.kept_bytes, growth.calls, growth.bytes, tuning.slower
         ));
     }
     all

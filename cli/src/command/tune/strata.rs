@@ -9,7 +9,7 @@ use astracer_samplers::strata::Record;
 use astracer_samplers::tail::Tail;
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::tail::{Outcomes, attributes};
-use astracer_tuner::tune::{PerKeyUse, StrataTuning, try_strata};
+use astracer_tuner::tune::{KEPT_MIN, Later, PerKeyUse, StrataTuning, try_strata};
 use astracer_tuner::{Candidate, Draw, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -18,6 +18,7 @@ use super::Tune;
 use super::by_outcome::{Found, Shown, render};
 use super::table::Read;
 use super::together;
+use super::tried::Tried;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
@@ -40,7 +41,7 @@ pub(crate) struct StrataArgs {
     /// Read such a sample by its weights.
     #[arg(long, conflicts_with_all = [
         "sampler", "objective", "risk", "per_key", "min_kept", "or_equal", "split", "size_min", "window", "starts",
-        "iterations", "time", "verbose",
+        "iterations", "time",
     ])]
     pub(crate) late: bool,
 
@@ -110,14 +111,13 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
     let mut found = together::find(args, &workload, outcomes.as_ref(), stop, &bar)?;
     let tail = outcomes.map(|outcomes| outcomes.tail().clone());
     let late = out.write(&text(args, &input, &found.tuning, tail)?).err();
+    let written = late.is_none().then(|| out.path());
     let late = late.or(validate(args, &mut found, stop));
     bar.finish();
     let _ = interrupt::answer_at_once(stop);
     let key = args.key.to_string();
     let printed = match args.json {
-        true => {
-            output::print_json(&Report { input: &input, key: &key, found: &found, out: Some(out.path()) })
-        }
+        true => output::print_json(&Report { input: &input, key: &key, found: &found, out: written }),
         false => output::print(&render(Shown {
             input: &input,
             key: &key,
@@ -125,30 +125,46 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
             found: &found,
             head: None,
             best_baseline: None,
-            more: Vec::new(),
+            choice: None,
+            keys: Vec::new(),
             warnings: absent,
-            out: Some(out.path()),
+            out: written,
             page: None,
+            verbose: args.verbose,
         })),
     };
     Failure::after(printed, late.map_or(Ok(()), Err))
 }
 
-/// The strata of the file, if it gets any, replayed on the recordings of `--validate`, and why that
-/// failed.
+/// Whether the file decides by outcome.
+pub(super) enum Choice {
+    /// It has these strata, replayed on the recordings of `--validate`, and why that failed.
+    Strata(Box<Found>, Option<Failure>),
+    /// Strata were tried, and are not better.
+    Worse(Tried),
+    /// They were not tried.
+    Untried,
+}
+
+/// Strata for the file, or why it gets none.
 pub(super) fn choose(
     args: &Tune,
     tuning: &Tuning,
     workload: &Workload,
     stop: Stop<'_>,
     bar: &Bar,
-) -> Result<(Option<Found>, Option<Failure>), Failure> {
-    let mut found = match args.strata.late {
-        true => Some(together::fit(args, args.size_max, workload, stop, bar)?),
+) -> Result<Choice, Failure> {
+    let choice = match args.strata.late {
+        true => Choice::Strata(Box::new(together::fit(args, args.size_max, workload, stop, bar)?), None),
         false => better(args, tuning, workload, stop, bar),
     };
-    let failed = found.as_mut().and_then(|found| validate(args, found, stop));
-    Ok((found, failed))
+    Ok(match choice {
+        Choice::Strata(mut found, _) => {
+            let failed = validate(args, &mut found, stop);
+            Choice::Strata(found, failed)
+        }
+        other => other,
+    })
 }
 
 /// The content of the parameters file, with these policies.
@@ -210,17 +226,33 @@ pub(super) fn is_free(args: &Tune) -> bool {
 /// Strata, if nothing but the default is asked for, if recording all traces costs little, and if
 /// they are better by a tenth than the sampler that was found, on halves of the time that neither
 /// was tuned on. Both are by weights.
-fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar: &Bar) -> Option<Found> {
+fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar: &Bar) -> Choice {
     if !is_free(args) || args.strata.no_late || !tuning.feasible {
-        return None;
+        return Choice::Untried;
     }
     let is_share = tuning.sampler_name() == "ratio";
     let found = tuning.later.as_ref().filter(|_| !is_share).map_or(1.0, |later| later.ratio);
-    try_strata(workload, args.size_max, (args.seed, args.random), stop)
-        .filter(|late| late.ratio <= WORTH * found)?;
+    // Few kept traces leave the ratio open: then its whole interval must be that low.
+    let is_few = workload.arrivals().len() as f64 * args.size_max < KEPT_MIN;
+    let decides = |later: &Later| if is_few { later.interval[1] } else { later.ratio };
+    // The trial has few replays, so it rules out only what is clear.
+    let later = match try_strata(workload, args.size_max, (args.seed, args.random), stop) {
+        None => return Choice::Untried,
+        Some(later) if later.ratio > found => return Choice::Worse(Tried { later, here: None }),
+        Some(later) => later,
+    };
     // Without strata there is the sampler, whatever the reason.
-    let strata = together::fit(args, args.size_max, workload, stop, bar).ok()?;
+    let Ok(strata) = together::fit(args, args.size_max, workload, stop, bar) else {
+        return Choice::Untried;
+    };
+    let later = strata.tuning.later.clone().unwrap_or(later);
+    if decides(&later) > WORTH * found {
+        return Choice::Worse(Tried { later, here: None });
+    }
     let here = strata.tuning.replayed.by_weights().mean;
     let head = tuning.replayed.as_ref().map(|replayed| replayed.by_weights().mean);
-    head.is_none_or(|head| here <= WORTH * head).then_some(strata)
+    match head.is_none_or(|head| here <= WORTH * head) {
+        true => Choice::Strata(Box::new(strata), None),
+        false => Choice::Worse(Tried { later, here: Some(here) }),
+    }
 }

@@ -10,6 +10,7 @@ use astracer_tuner::key_choice::KeyChoice;
 use astracer_tuner::tune::Bounds;
 use astracer_tuner::{Candidate, Clock, Objective, Parameters, Tuning, Workload};
 
+use super::tried::Tried;
 use super::{Report, provisional};
 use crate::load::Input;
 use crate::output::{self, measure};
@@ -60,8 +61,6 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         let text = start + &sentences.collect::<String>() + "\n" + &details(report);
         return output::prose(&text) + &output::prose(&end);
     }
-    let (mut text, end) = (output::prose(&start), output::prose(&end));
-    let lines = |text: &str| text.lines().count();
     // The first warning is more important than details of the result.
     let mut sentences = results(report);
     let mut needed = warnings(needed(report));
@@ -71,6 +70,20 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         sentences.insert(place, first);
     }
     sentences.extend(needed);
+    let growth = report.tuning.growth.as_ref().map(|of| growth(of, report.unique_names));
+    on_screen(&start, sentences, asides(report).into_iter().chain(growth), &end)
+}
+
+/// The text between start and end with as many sentences as the screen has lines for, and the
+/// number of those that are left out; asides fill the lines that are left.
+pub(super) fn on_screen(
+    start: &str,
+    sentences: Vec<String>,
+    asides: impl IntoIterator<Item = String>,
+    end: &str,
+) -> String {
+    let (mut text, end) = (output::prose(start), output::prose(end));
+    let lines = |text: &str| text.lines().count();
     let mut left = sentences.len();
     for sentence in sentences {
         let sentence = output::prose(&sentence);
@@ -86,8 +99,7 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         let _ = writeln!(text, "{}: see --verbose", output::plural(left as u64, "more note"));
         return text + &end;
     }
-    let growth = report.tuning.growth.as_ref().map(|of| growth(of, report.unique_names));
-    for aside in asides(report).into_iter().chain(growth) {
+    for aside in asides {
         let aside = output::prose(&aside);
         if lines(&text) + lines(&aside) + lines(&end) <= LINES_MAX {
             text.push_str(&aside);
@@ -253,6 +265,7 @@ fn results(report: &Report<'_>) -> Vec<String> {
     if tuning.goal() != Objective::paper().to_string() {
         all.push(format!("Tuned for {}: {} expected.\n", tuning.goal(), measure(tuning.value)));
     }
+    all.extend(report.strata_tried.as_ref().map(Tried::sentence));
     if let Some(summary) = report.tail.and_then(|late| late.summary.as_ref()) {
         all.push(tail::in_short(summary));
     }
@@ -319,7 +332,7 @@ fn asides(report: &Report<'_>) -> Vec<String> {
 
 /// Says so if deciding by outcome was not tried.
 fn untried(report: &Report<'_>) -> Option<String> {
-    let says = "Deciding by outcome (--late) was not tried: other options ask for a decision at the start.\n";
+    let says = "Deciding by outcome (--late) was not tried, because of other options.\n";
     report.is_only_at_start.then(|| says.to_owned())
 }
 
