@@ -20,7 +20,9 @@ const NAME_LEAST: usize = 16;
 /// Columns are two spaces apart if that leaves broken names this width.
 const NAME_COMFORTABLE: usize = 28;
 /// The greatest number of lines of a name in a table.
-const NAME_LINES_MAX: usize = 4;
+const NAME_LINES_MAX: usize = 6;
+/// Stands for what is left out of a name.
+const MARK: &str = "...";
 /// Columns of a name within a sentence.
 const BRIEF: usize = 60;
 /// Continuation lines are indented by this much.
@@ -141,32 +143,32 @@ impl Columns<'_> {
     }
 }
 
-/// A name in lines of at most `width` columns, broken after separators where there are any.
+/// A name in lines of at most `width` columns, broken after separators where there are any. Lines
+/// in the middle of a very long name are left out.
 fn folded(name: &str, width: usize) -> Vec<String> {
     let inner = width.saturating_sub(INDENT).max(1);
-    let name = shortened(name, NAME_LINES_MAX * inner);
-    let (mut lines, mut rest): (Vec<String>, &str) = (Vec::new(), &name);
-    loop {
-        let indent = if lines.is_empty() { 0 } else { INDENT };
-        let room = if lines.is_empty() { width } else { inner };
-        let line = if measure_text_width(rest) <= room || lines.len() + 1 == NAME_LINES_MAX {
-            rest
-        } else {
-            &rest[..break_at(rest, room)]
-        };
-        // The last line gets all the rest, which may be too long.
-        lines.push(" ".repeat(indent) + shortened(line, room).trim_end());
-        rest = rest[line.len()..].trim_start();
-        if rest.is_empty() {
-            return lines;
-        }
+    // Names of megabytes are not broken to their end.
+    let name = shortened(name, 4 * NAME_LINES_MAX * inner);
+    let (mut lines, mut rest) = (Vec::new(), &*name);
+    while !rest.is_empty() || lines.is_empty() {
+        let (indent, room) = if lines.is_empty() { (0, width) } else { (INDENT, inner) };
+        let end = if measure_text_width(rest) <= room { rest.len() } else { break_at(rest, room) };
+        lines.push(" ".repeat(indent) + rest[..end].trim_end());
+        rest = rest[end..].trim_start();
     }
+    if lines.len() > NAME_LINES_MAX {
+        let last = lines.len() - 1;
+        lines.splice(NAME_LINES_MAX - 2..last, [" ".repeat(INDENT) + MARK]);
+    }
+    lines
 }
 
-/// The number of bytes that fit into a line. If its second half has a space, the line ends after
-/// the last one, so that words stay whole; otherwise after the last other separator there.
+/// The number of bytes that fit into a line. The line ends after its last comma or semicolon, so
+/// that the parts of a list stay whole. Without one, it ends after the last space of its second
+/// half, or else after another separator there, or after a colon or an equals sign.
 fn break_at(text: &str, columns: usize) -> usize {
-    let (mut used, mut end, mut spaced, mut separated) = (0, 0, None, None);
+    let (mut used, mut end) = (0, 0);
+    let [mut listed, mut spaced, mut separated, mut named, mut assigned] = [None; 5];
     let mut chars = text.char_indices().peekable();
     while let Some((at, char)) = chars.next() {
         used += measure_text_width(char.encode_utf8(&mut [0; 4]));
@@ -176,21 +178,23 @@ fn break_at(text: &str, columns: usize) -> usize {
         end = at + char.len_utf8();
         // A decimal point is no separator.
         let is_number = char == '.' && chars.peek().is_some_and(|(_, next)| next.is_ascii_digit());
-        if used * 2 > columns && !is_number {
-            match char {
-                ' ' => spaced = Some(end),
-                ',' | ';' | '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&' => separated = Some(end),
-                _ => {}
-            }
+        let is_late = used * 2 > columns && !is_number;
+        match char {
+            ',' | ';' => listed = Some(end),
+            ' ' if is_late => spaced = Some(end),
+            '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&' if is_late => separated = Some(end),
+            ':' => named = Some(end),
+            '=' => assigned = Some(end),
+            _ => {}
         }
     }
+    let separator = listed.or(spaced).or(separated).or(named).or(assigned);
     // At least one character, however narrow the column.
-    spaced.or(separated).unwrap_or(end).max(text.chars().next().map_or(0, char::len_utf8))
+    separator.unwrap_or(end).max(text.chars().next().map_or(0, char::len_utf8))
 }
 
 /// A text whose middle is replaced by `...` if it has more than this number of columns.
 pub(crate) fn shortened(text: &str, columns: usize) -> Cow<'_, str> {
-    const MARK: &str = "...";
     // Texts of megabytes are not measured to their end.
     let is_short = text.len() <= 8 * columns;
     if is_short && measure_text_width(text) <= columns {
@@ -308,7 +312,39 @@ mod tests {
         assert_eq!(folded(baseline, 23), ["best baseline:", "  jaeger-adaptive"]);
         assert_eq!(folded(baseline, 15), ["best baseline:", "  jaeger-", "  adaptive"]);
         assert_eq!(folded("abcdefgh", 4), ["abcd", "  ef", "  gh"]);
-        assert_eq!(folded("abcdefghijkl", 4), ["abc.", "  ..", "  kl"]);
+        let lines = ["abcde", "  fgh", "  ijk", "  lmn", "  ...", "  uv"];
+        assert_eq!(folded("abcdefghijklmnopqrstuv", 5), lines);
+    }
+
+    /// The texts are those of real tables of `evaluate`.
+    #[test]
+    fn lists_are_broken_between_their_parts() {
+        for (text, width, lines) in [
+            (
+                "strata:size=0.000001,record=all;9 strata",
+                20,
+                &["strata:", "  size=0.000001,", "  record=all;", "  9 strata"][..],
+            ),
+            (
+                "grafana-diversity:p=0.1,interval=900s",
+                20,
+                &["grafana-diversity:", "  p=0.1,", "  interval=900s"],
+            ),
+            ("bytes=75800,bytes_burst=4550000", 20, &["bytes=75800,", "  bytes_burst=", "  4550000"]),
+            ("xray:rate=0.00000152,reservoir=1", 20, &["xray:", "  rate=0.00000152,", "  reservoir=1"]),
+            (
+                "+ cap traces=198,burst=11900,bytes=75800",
+                19,
+                &["+ cap traces=198,", "  burst=11900,", "  bytes=75800"],
+            ),
+            (
+                "bump:lambda=1;4 keys with own parameters",
+                24,
+                &["bump:lambda=1;", "  4 keys with own", "  parameters"],
+            ),
+        ] {
+            assert_eq!(folded(text, width), lines);
+        }
     }
 
     #[test]

@@ -336,9 +336,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .map(|sampler| (sampler.to_string(), sampler.brief()))
         .chain(names_of_others)
         .collect();
-    let mut text = input.heading() + &table(&evaluation, &samplers, &names);
+    let labels = sampler::labels(&samplers);
+    let mut text = input.heading() + &table(&evaluation, &samplers, &labels);
     if args.verbose {
-        text += &details(&evaluation, &names);
+        text += &details(&evaluation, (&labels, &names));
     }
     let policies = summaries
         .iter()
@@ -522,9 +523,9 @@ fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
     names.get(sampler).map_or(sampler, String::as_str)
 }
 
-/// The table: a head about the workload, and a row for each sampler. `names` maps samplers to
+/// The table: a head about the workload, and a row for each sampler. `labels` maps samplers to
 /// readable names.
-fn table(evaluation: &Evaluation, samplers: &[Candidate], names: &BTreeMap<String, String>) -> String {
+fn table(evaluation: &Evaluation, samplers: &[Candidate], labels: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
     let seeds = evaluation.summary.first().map_or(0, |summary| summary.seeds);
     let mut text = format!(
@@ -549,7 +550,7 @@ fn table(evaluation: &Evaluation, samplers: &[Candidate], names: &BTreeMap<Strin
         let Summary { mean, sd, .. } = summary;
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let mut cells = vec![
-            named(names, &summary.sampler).to_owned(),
+            named(labels, &summary.sampler).to_owned(),
             output::whole(mean.traces),
             output::percent(mean.tfcr),
             mean_of(mean.functions, sd.functions),
@@ -568,8 +569,11 @@ fn table(evaluation: &Evaluation, samplers: &[Candidate], names: &BTreeMap<Strin
     text + &format!("Less dist/entropy is better.{strata}{sd}\n")
 }
 
-/// The measures that the table has no columns for.
-fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+/// The measures that the table has no columns for. `labels` are for rows, `names` for sentences.
+fn details(
+    evaluation: &Evaluation,
+    (labels, names): (&BTreeMap<String, String>, &BTreeMap<String, String>),
+) -> String {
     let workload = &evaluation.workload;
     let paths = format!("path kinds\nof {}", output::count(workload.paths));
     let header = [
@@ -584,7 +588,7 @@ fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String 
     let rows = evaluation.summary.iter().map(|summary| {
         let Summary { mean, sd, .. } = summary;
         vec![
-            named(names, &summary.sampler).to_owned(),
+            named(labels, &summary.sampler).to_owned(),
             mean_and_sd(mean.spans, sd.spans, output::whole),
             mean_and_sd(mean.tfcr_otlp, sd.tfcr_otlp, output::percent),
             mean_and_sd(mean.ss_ms, sd.ss_ms, three),
@@ -598,7 +602,7 @@ fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String 
     let weighted = evaluation.summary.iter().filter(|summary| summary.counts.is_some()).map(|summary| {
         let counts = |of: fn(CountErrors) -> f64| optional(summary.counts.map(of).map(output::percent));
         vec![
-            named(names, &summary.sampler).to_owned(),
+            named(labels, &summary.sampler).to_owned(),
             counts(|counts| counts.functions),
             counts(|counts| counts.functions_calibrated),
             counts(|counts| counts.roots),

@@ -394,7 +394,7 @@ fn evaluate_and_tune_show_what_a_cap_does() {
     assert!(file.contains("[cap]\ntraces = 0.001\nburst = 1"), "{file}");
     // Without --cap, the cap in the file applies.
     let text = success(&run(&["evaluate", input.path(), "--parameters", out.path()]));
-    assert!(unwrapped(&text).replace(", ", ",").contains("under traces=0.001,burst=1"), "{text}");
+    assert!(text.contains("\n+ cap traces=0.001,burst=1  "), "{text}");
     failure(&run(&["evaluate", input.path(), "--cap", "traces"]), 2, &["--cap", "traces=100"]);
 }
 
