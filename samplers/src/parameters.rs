@@ -105,9 +105,9 @@ use crate::tail::{Quantile, SlowFrom, Tail};
 
 /// The versions of the format that this crate reads. It writes the lowest version from 2 on that
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
-/// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
-/// `tail` and `budget`, version 5 `share_by_key`, `boost`, `slow_from`, `new_traces`, `recorded`
-/// and half-lives in calls, version 6 `strata`.
+/// and `probability_by_key`, and templates with rules; version 3 added `cap`, version 4 `tail` and
+/// `budget`, version 5 `share_by_key`, `share`, `boost`, `slow_from`, `new_traces`, `recorded` and
+/// half-lives in calls, version 6 `strata` and `at_end`.
 const VERSIONS: RangeInclusive<u32> = 1..=6;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;

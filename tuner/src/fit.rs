@@ -122,7 +122,7 @@ mod tests {
         );
         assert_eq!((strata.keys, strata.keys_seen), (1, 1));
         assert!(strata.kept < 0.2, "{strata:?}");
-        let none = fit("version = 1\n[bump]\nlambda = 0.0\nmin = 0.1\ncount = \"none\"\n");
+        let none = fit("version = 2\n[bump]\nlambda = 0.0\nmin = 0.1\ncount = \"none\"\n");
         assert!(none.named.is_sign_positive());
     }
 }

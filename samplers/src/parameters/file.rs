@@ -86,8 +86,8 @@ struct CapTable {
     burst: Option<f64>,
     key_traces: Option<f64>,
     key_burst: Option<f64>,
-    new_traces: Option<f64>,
-    new_burst: Option<f64>,
+    new_traces: Option<Spanned<f64>>,
+    new_burst: Option<Spanned<f64>>,
     bytes: Option<f64>,
     bytes_burst: Option<f64>,
     key_bytes: Option<f64>,
@@ -273,7 +273,7 @@ fn cap(text: &str, table: Spanned<CapTable>) -> Result<Cap> {
     let values = [
         (table.traces, table.burst),
         (table.key_traces, table.key_burst),
-        (table.new_traces, table.new_burst),
+        (table.new_traces.map(Spanned::into_inner), table.new_burst.map(Spanned::into_inner)),
         (table.bytes, table.bytes_burst),
         (table.key_bytes, table.key_bytes_burst),
     ];

@@ -247,7 +247,8 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("0.6437", "\"much\""), Some(9), "invalid type");
     refused("version = 1\n[bump\n", Some(2), "");
     refused("", Some(1), "version");
-    refused(&TUNED.replace("[key]", "random = \"even\"\n[key]"), Some(4), "stratified");
+    let random = TUNED.replace("version = 1", "version = 2").replace("[key]", "random = \"even\"\n[key]");
+    refused(&random, Some(4), "stratified");
 }
 
 #[test]
@@ -466,4 +467,41 @@ fn a_table_that_is_newer_than_the_file_is_refused() {
         );
         refused(&file(since - 1), Some(place), &says);
     }
+}
+
+/// The same for single lines, whatever else the file has: one edit of the version is enough.
+#[test]
+fn a_line_that_is_newer_than_the_file_is_refused() {
+    let root = "[bump]\nlambda = 3.0\n[bump.root.a]\n";
+    for (before, line, part, since) in [
+        ("[always]\n[key]\n", "names = \"digits=4\"", "a template with rules", 2),
+        ("[bump]\nlambda = 3.0\n", "count = \"tumbling\"", "count", 2),
+        ("[bump]\nlambda = 3.0\n", "tau = \"2s\"", "tau", 2),
+        ("[bump]\nlambda = 3.0\n", "exponent = 1.5", "exponent", 2),
+        (root, "exponent = 1.5", "exponent", 2),
+        ("[bump]\nlambda = 3.0\n", "tau = \"2000calls\"", "tau in calls", 5),
+        (root, "tau = \"2000calls\"", "tau in calls", 5),
+        ("[bump]\nlambda = 3.0\ncount = \"none\"\n", "share = 0.5", "share", 5),
+        ("[bump]\nlambda = 3.0\n[bump.root.a]\ncount = \"none\"\n", "share = 0.5", "share", 5),
+        ("[always]\n[cap]\n", "new_traces = 1.0", "new_traces", 5),
+        ("[always]\n[cap]\nnew_traces = 2.0\n", "new_burst = 3.0", "new_traces", 5),
+        ("[always]\n[tail]\npolicies = [\"error\"]\n", "boost = \"on\"", "boost", 5),
+    ] {
+        let file = |version: u32| format!("version = {version}\n{before}{line}\n");
+        assert!(file(since).parse::<Parameters>().is_ok(), "{}", file(since));
+        let place = file(since).lines().position(|line| line.starts_with(part.split(' ').next().unwrap()));
+        let place = place.map_or(file(since).lines().count(), |place| place + 1);
+        for version in 1..since {
+            let says = format!(
+                "{part} came with version {since} of the format, and this file has version {version}"
+            );
+            refused(&file(version), Some(place), &says);
+        }
+    }
+    let random = "version = 1\nrandom = \"independent\"\n[always]\n";
+    refused(random, Some(2), "random came with version 2 of the format, and this file has version 1");
+    let at_end = "version = 5\n[key]\nat_end = [\"a\"]\n[always]\n";
+    refused(at_end, Some(3), "at_end came with version 6 of the format, and this file has version 5");
+    let both = "version = 3\n[always]\n[tail]\npolicies = [\"error\"]\nboost = \"on\"\n";
+    refused(both, Some(5), "write version = 5");
 }
