@@ -1,6 +1,7 @@
 //! The file `cursor`: the position after the last settled record with the ledger, in two slots, the
 //! number of spans that were appended, and the last failure of the destination.
 
+use std::borrow::Cow;
 use std::io;
 
 use crate::damage::Damage;
@@ -78,18 +79,29 @@ impl Cursor {
 
     /// Notes the last failure of the destination.
     pub(crate) fn write_failure(&mut self, time_ns: u64, text: &str) -> io::Result<()> {
-        let mut end = text.len().min(FAILURE_BYTES_MAX);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let fields = [time_ns, end as u64];
-        self.file.write_at(FAILURE_AT, &sealed(&FAILURE_MAGIC, &fields, &text.as_bytes()[..end]))
+        let text = clipped(text);
+        let fields = [time_ns, text.len() as u64];
+        self.file.write_at(FAILURE_AT, &sealed(&FAILURE_MAGIC, &fields, text.as_bytes()))
     }
 
     /// Makes the position durable.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.file.sync()
     }
+}
+
+/// The text, or the words of it that fit.
+fn clipped(text: &str) -> Cow<'_, str> {
+    const MARK: &str = "...";
+    if text.len() <= FAILURE_BYTES_MAX {
+        return text.into();
+    }
+    let fitting = || text.char_indices().take_while(|(at, _)| at + MARK.len() <= FAILURE_BYTES_MAX);
+    let words = fitting().filter(|(_, char)| char.is_whitespace()).last();
+    // A word that takes half of the room, such as a URL, is cut.
+    let words = words.filter(|(at, _)| 2 * at > FAILURE_BYTES_MAX);
+    let end = words.or(fitting().last()).map_or(0, |(at, _)| at);
+    format!("{}{MARK}", text[..end].trim_end()).into()
 }
 
 /// An error that names the file.
@@ -242,4 +254,25 @@ fn read_version_1(file: &mut dyn DiskFile, noted: &mut Noted) -> io::Result<()> 
     }
     noted.position = newest.map(|(_, position)| position);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_failure_ends_with_a_word() {
+        let long = "é".repeat(200);
+        for (text, clipped_at) in [
+            ("refused".to_owned(), "refused".to_owned()),
+            ("a".repeat(200), "a".repeat(200)),
+            // 50 words are 200 bytes and need no mark; of 51, 49 fit beside it.
+            ("abc ".repeat(50), "abc ".repeat(50)),
+            ("abc ".repeat(51), format!("{}abc...", "abc ".repeat(48))),
+            (format!("no answer from {long}"), format!("no answer from {}...", "é".repeat(91))),
+        ] {
+            assert_eq!(clipped(&text), clipped_at);
+            assert!(clipped(&text).len() <= FAILURE_BYTES_MAX);
+        }
+    }
 }

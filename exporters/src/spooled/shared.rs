@@ -95,8 +95,9 @@ impl State {
         let Some(spool) = &mut self.spool else { return };
         let text = error.to_string();
         let is_known = |known: &Failure| {
-            // Long texts are stored in part.
-            let is_same = text.starts_with(&known.text) && !known.text.is_empty();
+            // Long texts are stored in part, with an ellipsis.
+            let stored = known.text.strip_suffix("...").unwrap_or(&known.text);
+            let is_same = text.starts_with(stored) && !stored.is_empty();
             is_same && now.saturating_sub(known.time_ns) < NOTE_PAUSE_NS
         };
         if !spool.failure().is_some_and(is_known) {
