@@ -98,7 +98,7 @@ impl Handle {
     }
 
     /// The fit of the parameters file to the traffic, up to a minute ago. `None` without a file
-    /// that `astracer tune` wrote, in the first minutes, or if switched off.
+    /// that `astracer tune` wrote, in the first minute, or if switched off.
     pub fn file_fit(&self) -> Option<FileFit> {
         self.shared()?.housekeeping.as_ref()?.file_fit()
     }

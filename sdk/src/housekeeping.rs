@@ -109,7 +109,7 @@ impl Housekeeping {
         steering.control_budget(|| self.queue.progress());
     }
 
-    fn compare_with_file(&self, steering: &Steering) {
+    pub(crate) fn compare_with_file(&self, steering: &Steering) {
         if self.chores.follows_file {
             let (config, now) = (steering.decider.sampler().config().clone(), steering.decider.now());
             let (keys, recorded_kept) = (steering.keys(), steering.recorded_kept());
@@ -235,5 +235,21 @@ mod tests {
         let every = [1_000, 1_001, 1_900, 2_000, 2_500, 6_000, 12_000].map(Duration::from_millis);
         assert_eq!(every.map(beats), [12, 6, 6, 6, 4, 2, 1]);
         assert_eq!(beats(Duration::MAX), 0);
+    }
+
+    /// Counts begin when the layer is built, so the first comparison has something to compare.
+    #[cfg(feature = "parameters")]
+    #[test]
+    fn the_first_comparison_with_a_file_says_how_it_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("astracer.toml");
+        let file = "version = 5\n[bump]\nlambda = 0.0\ncount = \"none\"\n[bump.probability_by_key]\na = 0.5\n\
+                    [recorded]\nkept = 0.1\n";
+        fs::write(&path, file).unwrap();
+        let astracer = crate::Astracer::builder().with_parameters_file(&path).build().unwrap();
+        let shared = astracer.handle.shared().unwrap();
+        assert_eq!(astracer.handle.file_fit(), None);
+        shared.housekeeping.as_ref().unwrap().compare_with_file(&shared.steering);
+        assert_eq!(astracer.handle.file_fit().map(|fit| (fit.keys, fit.keys_seen)), Some((1, 0)));
     }
 }

@@ -252,6 +252,8 @@ fn start_keepers(shared: &Shared) -> Result<(), BuildError> {
         start("astracer-poller", move || poller.run(&steering))?;
     }
     if let Some(housekeeping) = shared.housekeeping.clone() {
+        // The first comparison, a minute later, needs counts to begin from.
+        housekeeping.compare_with_file(&shared.steering);
         start("astracer-keeper", move || housekeeping.run(&steering))?;
     }
     Ok(())
