@@ -106,8 +106,9 @@ pub(crate) struct Evaluate {
     pub(crate) jitter: Vec<Duration>,
 
     /// Samplers of other projects to compare with, tuned to keep as much as your one --sampler (or
-    /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05. Without
-    /// parameters, times are shortened so that they pass ten times in the recording, as in `tune`.
+    /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05,brave.
+    /// Without parameters, times are shortened so that they pass ten times in the recording, as in
+    /// `tune`.
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 

@@ -19,7 +19,7 @@ pub(super) struct Chosen {
 /// The baselines given.
 pub(super) fn baselines(args: &Evaluate) -> Result<Vec<Chosen>, Failure> {
     let mut chosen = Vec::new();
-    for text in &args.baselines {
+    for text in args.baselines.iter().flat_map(|list| listed(list)) {
         if text == "all" {
             chosen.extend(baselines::all().into_iter().map(|spec| Chosen { spec, by_name: true }));
         } else {
@@ -28,6 +28,22 @@ pub(super) fn baselines(args: &Evaluate) -> Result<Vec<Chosen>, Failure> {
         }
     }
     Ok(chosen)
+}
+
+/// The baselines of a list with commas, which also separate the parameters of each. A part such as
+/// `reservoir=1` is a parameter, unlike `xray:rate=0.1`.
+fn listed(list: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut start = 0;
+    for (end, _) in list.match_indices(',').chain([(list.len(), "")]) {
+        let next = list[end..].strip_prefix(',').unwrap_or_default();
+        let is_parameter = next.split_once('=').is_some_and(|(name, _)| !name.contains([':', ',']));
+        if !is_parameter {
+            found.push(&list[start..end]);
+            start = end + 1;
+        }
+    }
+    found
 }
 
 /// Tunes baselines to keep `size`.
@@ -68,4 +84,22 @@ pub(super) fn missed<'m>(
         }
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_separate_baselines_and_their_parameters() {
+        for (list, found) in [
+            ("all", &["all"][..]),
+            ("xray,every:10,brave", &["xray", "every:10", "brave"]),
+            ("xray:rate=0.1,reservoir=1,brave:rate=6", &["xray:rate=0.1,reservoir=1", "brave:rate=6"]),
+            ("brave,xray:rate=0.1,reservoir=1", &["brave", "xray:rate=0.1,reservoir=1"]),
+            ("brave,", &["brave", ""]),
+        ] {
+            assert_eq!(listed(list), found);
+        }
+    }
 }
