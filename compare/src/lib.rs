@@ -39,6 +39,7 @@ pub mod tails;
 mod templates;
 pub mod traces;
 pub mod typed;
+mod unseen;
 pub mod welch;
 pub mod words;
 mod writer;

@@ -6,8 +6,9 @@
 //! n of n have one, too, and rows compare by |t| with those of values. The p-value is that of the
 //! Mantel-Haenszel test. It is exact for few events: given how often the event happens in each
 //! type, the number in the bad group is a sum of hypergeometric numbers (N. Mantel and W. Haenszel,
-//! 1959; R. Fisher, 1935, for one type). With unequal weights, numbers are effective ones and the
-//! distribution is Student's.
+//! 1959; R. Fisher, 1935, for one type). With unequal weights, numbers are effective ones, the
+//! variance is at least that of the weighted shares, and the distribution is Student's: one trace
+//! of weight 80 with a rare event is one trace.
 
 use super::moments::Moments;
 use super::student;
@@ -85,7 +86,11 @@ impl Presence {
             return exact(&tables);
         }
         let off: f64 = tables.iter().map(|table| table.bad - table.expected()).sum();
-        let variance: f64 = tables.iter().map(Table::variance).sum();
+        let variance = |table: &Table| match is_whole {
+            true => table.variance(),
+            false => table.variance().max(table.of_shares),
+        };
+        let variance: f64 = tables.iter().map(variance).sum();
         // Effective sizes of few unequal weights are themselves uncertain.
         let smaller: f64 = tables.iter().map(|table| table.of_bad.min(table.all - table.of_bad) - 1.0).sum();
         let df = if is_whole { NORMAL_DF } else { smaller };
@@ -100,16 +105,22 @@ struct Table {
     of_bad: f64,
     with: f64,
     all: f64,
+    /// The variance of `bad` by those of the shares in both groups.
+    of_shares: f64,
 }
 
 impl Table {
     fn new([good, bad]: &[Moments; 2]) -> Self {
         let with = |moments: &Moments| moments.effective() * moments.mean();
+        let all = good.effective() + bad.effective();
+        // The number less the expected one is the difference of the shares times this.
+        let factor = good.effective() * bad.effective() / all;
         Self {
             bad: with(bad),
             of_bad: bad.effective(),
             with: with(good) + with(bad),
-            all: good.effective() + bad.effective(),
+            all,
+            of_shares: factor * factor * (good.variance_of_mean() + bad.variance_of_mean()),
         }
     }
 
@@ -223,5 +234,18 @@ mod tests {
     fn many_events_are_tested_by_the_normal_distribution() {
         let found = test(&[[(1000, 300), (1000, 400)]]).test().expect("tested");
         assert!((2.0e-6..4.5e-6).contains(&found.p), "{}", found.p);
+    }
+
+    /// One trace of weight 80 among 40 of weight 1 to 80, and none of 1,000: the effective number
+    /// 15.6 would have 2.1 of them, where less than 0.04 are expected. But it is a single trace.
+    #[test]
+    fn a_trace_of_large_weight_is_one_trace() {
+        let (mut good, mut bad) = (Moments::default(), Moments::default());
+        (0..40u8).for_each(|at| good.add(f64::from(u8::from(at == 0)), if at < 10 { 80.0 } else { 4.0 }));
+        (0..1000).for_each(|_| bad.add(0.0, 1.0));
+        let mut presence = Presence::default();
+        presence.add(&good, &bad);
+        let found = presence.outcome(&Instances::new([[good, bad]].into_iter())).test().expect("tested");
+        assert!(found.p > 0.1, "{}", found.p);
     }
 }

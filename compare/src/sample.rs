@@ -201,6 +201,11 @@ impl Sample {
         all
     }
 
+    /// The length of an instance, ms.
+    pub fn length(&self, at: usize) -> f64 {
+        self.ends[at].2
+    }
+
     /// The number of instances.
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -5,6 +5,9 @@
 //! added with the bad group's shares: D = Σ p (m0 - m1), Var D = Σ p² (Var m0 + Var m1), with the
 //! degrees of freedom by Satterthwaite. With a single type these are Welch's formulas.
 //!
+//! If weights differ within a group, the variance of its mean is at least the one that the other
+//! group's values imply ([`super::unseen`]).
+//!
 //! Groups are classes, runs or windows of time, so one pass over the sample serves several
 //! comparisons.
 
@@ -16,6 +19,7 @@ use super::moments::Moments;
 use super::presence::{Instances, Presence};
 use super::sample::{Column, Sample};
 use super::student;
+use super::unseen::Weights;
 use super::welch::{Outcome, Test, Tested};
 
 /// A type counts for a feature if each class has this many values of it.
@@ -68,6 +72,9 @@ pub struct Part {
 pub struct Sums<'s> {
     sample: &'s Sample,
     types: Vec<OfType>,
+    /// The instances of each type, if weights differ within a group: what a group's own sample may
+    /// have missed is then found in the other group.
+    weighted: Option<Vec<Vec<Part>>>,
 }
 
 /// The sums of one type. Only its own columns are there: there may be many types.
@@ -87,9 +94,11 @@ impl<'s> Sums<'s> {
         for part in parts {
             of_types[part.stratum as usize].push(*part);
         }
+        of_types.retain(|parts| !parts.is_empty());
         let mut numbers = vec![u32::MAX; sample.columns()];
-        let types = of_types.iter().filter(|parts| !parts.is_empty());
-        Sums { sample, types: types.map(|parts| OfType::new(sample, parts, groups, &mut numbers)).collect() }
+        let types = of_types.iter().map(|parts| OfType::new(sample, parts, groups, &mut numbers)).collect();
+        let weighted = has_unequal_weights(parts, groups).then_some(of_types);
+        Sums { sample, types, weighted }
     }
 
     /// Compares two groups: the outcome for each column.
@@ -97,16 +106,21 @@ impl<'s> Sums<'s> {
         let mut columns = vec![Sum::default(); self.sample.columns()];
         let mut zeros = Sum::default();
         let mut presences: HashMap<Column, Presence, RandomState> = HashMap::default();
-        for of_type in &self.types {
-            let (good_sums, bad_sums) = (&of_type.sums[good], &of_type.sums[bad]);
-            for ((&column, good), bad) in of_type.columns.iter().zip(good_sums).zip(bad_sums) {
+        let mut numbers = vec![u32::MAX; self.weighted.as_ref().map_or(0, |_| self.sample.columns())];
+        for (at, of_type) in self.types.iter().enumerate() {
+            let least = match &self.weighted {
+                Some(parts) => of_type.least_variances(self.sample, &parts[at], [good, bad], &mut numbers),
+                None => vec![[0.0; 2]; of_type.columns.len()],
+            };
+            for (place, &column) in of_type.columns.iter().enumerate() {
+                let [good, bad] = [good, bad].map(|group| &of_type.sums[group][place]);
                 if self.sample.is_presence(column) {
                     presences.entry(column).or_default().add(good, bad);
                 } else {
-                    columns[column as usize].add(good, bad, conditions);
+                    columns[column as usize].add(good, bad, least[place], conditions);
                 }
             }
-            zeros.add(&of_type.instances[good], &of_type.instances[bad], conditions);
+            zeros.add(&of_type.instances[good], &of_type.instances[bad], [0.0; 2], conditions);
         }
         let all = self.types.iter().map(|of_type| [good, bad].map(|group| of_type.instances[group]));
         let instances = Instances::new(all);
@@ -155,13 +169,66 @@ impl OfType {
         }
         OfType { columns, sums, instances }
     }
+
+    /// The least variances of the means of both groups of `pair`, for each column
+    /// ([`super::unseen`]). `parts` are the type's instances; `numbers` is memory for the place of
+    /// each column: `u32::MAX` before and after.
+    fn least_variances(
+        &self,
+        sample: &Sample,
+        parts: &[Part],
+        pair: [usize; 2],
+        numbers: &mut [u32],
+    ) -> Vec<[f64; 2]> {
+        let weights = pair.map(|group| {
+            let own = parts.iter().filter(|part| part.group as usize == group);
+            Weights::new(own.map(|part| (sample.length(part.at), part.weight)))
+        });
+        for (place, &column) in self.columns.iter().enumerate() {
+            numbers[column as usize] = place as u32;
+        }
+        let mut all = [0.0; 2];
+        let mut sums = vec![[(0.0, 0.0); 2]; self.columns.len()];
+        let mean = |group: usize, place: usize| self.sums[group][place].mean();
+        for part in parts {
+            let Some(own) = pair.iter().position(|&group| group == part.group as usize) else { continue };
+            let other = 1 - own;
+            let weight = part.weight * weights[other].of(sample.length(part.at));
+            all[other] += weight;
+            for (column, value) in sample.row(part.at) {
+                let place = numbers[column as usize] as usize;
+                let (square, present) = &mut sums[place][other];
+                *square += weight * (value - mean(pair[own], place)).powi(2);
+                *present += weight;
+            }
+        }
+        let columns = self.columns.iter().zip(sums).enumerate();
+        let least = columns.map(|(place, (&column, sums))| {
+            numbers[column as usize] = u32::MAX;
+            let both: f64 = pair.iter().map(|&group| self.sums[group][place].weight()).product();
+            [0, 1].map(|group: usize| {
+                let (mut square, present) = sums[group];
+                if sample.is_count(column) {
+                    square += (all[group] - present) * mean(pair[1 - group], place).powi(2);
+                }
+                if both > 0.0 && square.is_finite() { square / both } else { 0.0 }
+            })
+        });
+        least.collect()
+    }
+}
+
+/// True if weights differ within some group.
+fn has_unequal_weights(parts: &[Part], groups: usize) -> bool {
+    let mut first = vec![None; groups];
+    parts.iter().any(|part| *first[part.group as usize].get_or_insert(part.weight) != part.weight)
 }
 
 /// Welch's t-test of two means with different variances. `None` if a class has fewer than two
 /// values, or if neither class has any variance.
 pub fn welch(good: &Moments, bad: &Moments) -> Option<Test> {
     let mut sum = Sum::default();
-    sum.add(good, bad, &Conditions::PAPER);
+    sum.add(good, bad, [0.0; 2], &Conditions::PAPER);
     sum.outcome(&Conditions::PAPER).test()
 }
 
@@ -182,7 +249,8 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, good: &Moments, bad: &Moments, conditions: &Conditions) {
+    /// Adds a type. `least` are the least variances of both means.
+    fn add(&mut self, good: &Moments, bad: &Moments, least: [f64; 2], conditions: &Conditions) {
         let both = [good, bad];
         if both.iter().any(|moments| moments.n() < conditions.values_min) {
             return;
@@ -192,7 +260,7 @@ impl Sum {
         for (class, moments) in both.into_iter().enumerate() {
             self.n[class] += moments.n();
             self.means[class] += share * moments.mean();
-            let variance = share * share * moments.variance_of_mean();
+            let variance = share * share * moments.variance_of_mean().max(least[class]);
             self.variance += variance;
             if variance > 0.0 {
                 let df = (moments.effective() - 1.0).max(f64::MIN_POSITIVE);
@@ -223,10 +291,12 @@ impl Sum {
             return Outcome::TooFew;
         }
         let error = self.variance.sqrt() / self.weight;
-        let is_constant = error <= conditions.error_min * self.all.deviation();
+        // Equal values may have means that differ by rounding, and so may their errors.
+        let rounding = ROUNDING * means[0].abs().max(means[1].abs());
+        let is_rounded = (means[0] - means[1]).abs() <= rounding;
+        let is_constant = error <= conditions.error_min * self.all.deviation()
+            || conditions.error_min > 0.0 && error <= rounding;
         let differs = means[0] != means[1];
-        // Equal values may have means that differ by rounding.
-        let is_rounded = (means[0] - means[1]).abs() <= ROUNDING * means[0].abs().max(means[1].abs());
         let (error, df) = match is_constant {
             true if !conditions.constants || is_rounded => return Outcome::Constant { differs },
             true => (self.together.sqrt() / self.weight, self.together_df),
@@ -242,6 +312,10 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
+    use astracer_recording::stop::Pulse;
+
+    use super::super::file::InstancesFile;
+    use super::super::sample::COUNT;
     use super::*;
 
     /// Welch's formulas by hand: 1, 2, 3 against 4, 6, 8, 10. Means 2 and 7, variances of the means
@@ -260,5 +334,42 @@ mod tests {
         assert!(welch(&of(&[1.0]), &of(&[1.0, 2.0])).is_none(), "one value has no variance");
         assert!(welch(&of(&[1.0, 1.0]), &of(&[2.0, 2.0])).is_none(), "nothing varies");
         assert!(welch(&of(&[1.0, 1.0]), &of(&[2.0, 3.0])).is_some());
+    }
+
+    /// The outcome of the count of an event, which `has` tells for (group, number) of instances of
+    /// these weights.
+    fn counts(of: [(u64, fn(u64) -> f64); 2], has: fn(usize, u64) -> bool) -> Outcome {
+        let mut lines = String::new();
+        let mut parts = Vec::new();
+        for (group, (n, weight)) in of.into_iter().enumerate() {
+            for number in 0..n {
+                let times = if has(group, number) { "1" } else { "" };
+                lines += &format!("{{\"cls\":{group},\"dur\":10,\"ev\":{{\"e\":[{times}]}}}}\n");
+                parts.push(Part { at: parts.len(), stratum: 0, group: group as u32, weight: weight(number) });
+            }
+        }
+        let mut file = InstancesFile::default();
+        file.read(lines.as_bytes(), 0).expect("instances");
+        let sample = Sample::new(&file, 10, true, &mut Pulse::never()).expect("a sample");
+        Sums::new(&sample, &parts, 1, 2).between(0, 1, &Conditions::TYPED)[COUNT]
+    }
+
+    /// 30 traces of weight 80 and 10 of weight 1 without an error; 45 of 2,500 with one. The
+    /// sample's own variance is 0. By the other class's it is .018 x .982 x 79.67 / 2,410 =
+    /// 5.84e-4, where 79.67 is the mean weight by weight, and t = -.018 / sqrt(5.84e-4 + 7.07e-6) =
+    /// -.740.
+    #[test]
+    fn few_traces_of_large_weight_are_not_certain() {
+        let weights: [(u64, fn(u64) -> f64); 2] =
+            [(40, |number| if number < 30 { 80.0 } else { 1.0 }), (2_500, |_| 1.0)];
+        let test = counts(weights, |group, number| group == 1 && number < 45).test().expect("tested");
+        assert!((test.t + 0.740).abs() < 1e-3, "{}", test.t);
+        // 96 % of them against none: a difference.
+        let test = counts(weights, |group, number| group == 1 && number < 2_400).test().expect("tested");
+        assert!(test.p < 1e-9, "{}", test.p);
+        // Means of equal counts may differ by rounding.
+        let thirds: [(u64, fn(u64) -> f64); 2] =
+            [(40, |number| 1.0 / (number + 1) as f64), (300, |number| (number + 1) as f64 / 3.0)];
+        assert_eq!(counts(thirds, |_, _| true).test(), None);
     }
 }
