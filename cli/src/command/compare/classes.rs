@@ -36,7 +36,7 @@ pub(super) struct Classes {
     #[arg(long, value_name = "TIME+DURATION", value_parser = when::window, group = "split")]
     pub(super) bad_time: Option<Window>,
 
-    /// The slowest traces are bad: this share of all.
+    /// The slowest traces are bad: this share of all, by weight if traces have one.
     #[arg(long, value_name = "SHARE", value_parser = values::part, group = "split")]
     pub(super) bad_slowest: Option<f64>,
 
@@ -235,8 +235,16 @@ fn split<'r>(
     {
         return Err(in_both(*both, "list it in one of --good-ids and --bad-ids"));
     }
-    let lengths = || traces.iter().map(|trace| trace.root().duration_ns());
-    let slowest = options.bad_slowest.map(|share| slowest(share, lengths()));
+    let weight = |trace: &TraceView<'_>| {
+        weight::adjusted_count(recording, *trace).filter(|weight| *weight > 0.0 && weight.is_finite())
+    };
+    // If some weights are unknown, each trace counts once in the comparison, too.
+    let is_weighted = traces.iter().all(|trace| weight(trace).is_some());
+    let lengths = || {
+        let weighed = |trace| weight(trace).filter(|_| is_weighted).unwrap_or(1.0);
+        traces.iter().map(move |trace| (trace.root().duration_ns(), weighed(trace)))
+    };
+    let slowest = options.bad_slowest.map(|share| slowest(share, lengths().collect()));
     let is_bad = |trace: TraceView<'_>| {
         let root = trace.root();
         options.bad_time.is_some_and(|window| window.contains(root.start().0))
@@ -350,10 +358,37 @@ fn has(recording: &Recording, trace: TraceView<'_>, (key, wanted): &(String, Str
     trace.spans().any(has)
 }
 
-/// The least length of the slowest instances, which are this share of all.
-pub(super) fn slowest(share: f64, lengths: impl Iterator<Item = u64>) -> u64 {
-    let mut lengths: Vec<u64> = lengths.collect();
-    lengths.sort_unstable();
-    let bad = ((lengths.len() as f64 * share).round() as usize).clamp(1, lengths.len().max(1));
-    lengths.len().checked_sub(bad).and_then(|at| lengths.get(at).copied()).unwrap_or(u64::MAX)
+/// The least length of the slowest instances, which are this share of all by weight: one at least.
+/// `instances` are pairs of length and weight.
+pub(super) fn slowest(share: f64, mut instances: Vec<(u64, f64)>) -> u64 {
+    instances.sort_unstable_by_key(|&(length, _)| std::cmp::Reverse(length));
+    let wanted = share * instances.iter().map(|(_, weight)| weight).sum::<f64>();
+    let mut before = 0.0;
+    let is_bad = |&(_, weight): &(u64, f64)| {
+        // More than half of it is within the share: the number is rounded.
+        let is_bad = before + weight / 2.0 <= wanted;
+        before += weight;
+        is_bad
+    };
+    let bad = instances.iter().copied().take_while(is_bad).count().max(1);
+    instances.get(bad - 1).map_or(u64::MAX, |&(length, _)| length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By weight there are 100 traces. The slowest 3 % are three of weight 1; 10 % are those and most of
+    /// the seven that one of weight 7 stands for. By number, 10 % would be a single one.
+    #[test]
+    fn the_slowest_share_is_by_weight() {
+        let mut all: Vec<(u64, f64)> = (0..9).map(|ns| (ns, 10.0)).collect();
+        all.extend([(101, 1.0), (50, 7.0), (100, 1.0), (102, 1.0)]);
+        assert_eq!(slowest(0.03, all.clone()), 100);
+        assert_eq!(slowest(0.1, all.clone()), 50);
+        assert_eq!(slowest(0.001, all), 102, "one at least");
+        let equal = |n: u64| (0..n).map(|ns| (ns, 1.0)).collect();
+        assert_eq!([slowest(0.01, equal(149)), slowest(0.01, equal(150))], [148, 148]);
+        assert_eq!(slowest(0.5, equal(0)), u64::MAX);
+    }
 }

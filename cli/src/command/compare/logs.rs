@@ -223,7 +223,7 @@ fn classes(
             escaped(both)
         )));
     }
-    let lengths = || pieces.iter().map(|piece| piece.length_ns);
+    let lengths = || pieces.iter().map(|piece| (piece.length_ns, 1.0)).collect();
     let slowest = options.bad_slowest.map(|share| super::classes::slowest(share, lengths()));
     let is_bad = |piece: &Piece| {
         options.bad_time.is_some_and(|window| window.contains(piece.start_ns))
