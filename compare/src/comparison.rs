@@ -168,7 +168,7 @@ pub struct MetricRow {
     pub error_95: Option<f64>,
     /// The test of the difference.
     pub test: Option<Test>,
-    /// The share of each class outside its mean ± 3 standard deviations.
+    /// The share of each class outside its mean ± 3 standard deviations, by the weights of samples.
     pub heavy_tail: [f64; 2],
     /// True if such a share is above 1.1 %: means are then a poor summary.
     pub is_heavy: bool,
@@ -258,6 +258,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     let sample = Sample::new(source, options.variables_max, !options.paper, pulse)?;
     let (weights, values) = weights(heads);
     let values = values.filter(|_| !options.paper);
+    let heavy_tail = tails::shares(heads, values.as_deref());
     let values = match options.tail {
         Some(step) => Some(tail_weights(heads, values, step)),
         None => values,
@@ -279,7 +280,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         true => Some(Chance::new(&sample, &parts, types, options.seed, pulse)?),
         false => None,
     };
-    let metric = MetricRow::new(&options.metric, heads, values.as_deref());
+    let metric = MetricRow::new(&options.metric, heads, values.as_deref(), heavy_tail);
     let separates = |own: &Ranked| chance.as_ref().is_some_and(|chance| chance.separates(own.column));
     // Versions and hosts that all of one class have and none of the other name the recordings,
     // and may say no more.
@@ -448,14 +449,13 @@ impl Row {
 }
 
 impl MetricRow {
-    fn new(name: &str, heads: &[Head], weights: Option<&[f64]>) -> Self {
+    fn new(name: &str, heads: &[Head], weights: Option<&[f64]>, heavy_tail: [f64; 2]) -> Self {
         let mut of = [Moments::default(); 2];
         for (at, head) in heads.iter().enumerate() {
             of[head.class.index()].add(head.metric, weight_at(weights, at));
         }
         let [good, bad] = of;
         let test = welch(&good, &bad);
-        let heavy_tail = tails::shares(heads);
         MetricRow {
             name: name.to_owned(),
             means: [good.mean(), bad.mean()],
