@@ -69,10 +69,17 @@ impl RootSums {
                 } else {
                     mean * mean
                 };
-                let time = RootTime { mean_ms: mean / 1e6, variance: of_mean / 1e12 };
+                let time =
+                    RootTime { mean_ms: mean / 1e6, variance: of_mean / 1e12, spread: variance / 1e12 };
                 (row_name(row), time)
             });
-            (root_name(root), OfRoot { weight: sums.weight, rows: rows.collect() })
+            let of_root = OfRoot {
+                weight: sums.weight,
+                draws_beside_one: sums.pairs / sums.squares,
+                is_weighted: sums.squares != sums.weight,
+                rows: rows.collect(),
+            };
+            (root_name(root), of_root)
         };
         ByRoot { roots: self.roots.into_iter().map(root).collect() }
     }
@@ -88,6 +95,10 @@ pub struct ByRoot {
 pub(crate) struct OfRoot {
     /// The weighted number of traces.
     pub(crate) weight: f64,
+    /// The effective number of traces less one; 0 with a single trace.
+    pub(crate) draws_beside_one: f64,
+    /// True if some weight is not 1.
+    pub(crate) is_weighted: bool,
     /// Each row's time in a trace of this root.
     pub(crate) rows: HashMap<Vec<String>, RootTime>,
 }
@@ -99,4 +110,6 @@ pub(crate) struct RootTime {
     pub(crate) mean_ms: f64,
     /// The variance of that mean, ms^2.
     pub(crate) variance: f64,
+    /// The variance of the times of single traces, ms^2.
+    pub(crate) spread: f64,
 }

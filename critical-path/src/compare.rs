@@ -6,12 +6,17 @@
 //! over the roots that both recordings have, where q is a root's share in this recording, and a and
 //! b are the function's mean times for that root in this and in the other recording. The rest of
 //! the difference is due to the mix of roots.
+//!
+//! Its error is that of two independent samples. Of few traces with large weights, all may spend no
+//! time in a function, and their own variance is then 0. So in a root whose traces have weights, the
+//! variance of each recording's mean is at least the one that the other recording's times have in a
+//! sample of this effective number (a score test; C. R. Rao, 1948).
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::by_root::{ByRoot, OfRoot};
+use crate::by_root::{ByRoot, OfRoot, RootTime};
 use crate::profile::{Profile, Row};
 
 /// The differences between a recording and another one.
@@ -134,17 +139,33 @@ fn same_roots<'p>(before: &'p ByRoot, after: &'p ByRoot) -> HashMap<&'p [String]
     for (root, now) in &after.roots {
         let Some(then) = before.roots.get(root) else { continue };
         let share = if all > 0.0 { now.weight / all } else { 0.0 };
-        let mut add = |of: &'p OfRoot, sign: f64| {
+        let mut add = |of: &'p OfRoot, other: &'p OfRoot, sign: f64| {
+            let is_weighted = of.is_weighted || other.is_weighted;
             for (name, time) in &of.rows {
+                let least = other.rows.get(name).filter(|_| is_weighted);
+                let least = least.map_or(0.0, |expected| expected.variance_in(of));
                 let (change, variance) = changes.entry(name).or_default();
                 *change += sign * share * time.mean_ms;
-                *variance += share * share * time.variance;
+                *variance += share * share * time.variance.max(least);
+            }
+            // Functions in which no trace of the other recording spends time.
+            for (name, time) in
+                of.rows.iter().filter(|(name, _)| is_weighted && !other.rows.contains_key(*name))
+            {
+                changes.entry(name).or_default().1 += share * share * time.variance_in(other);
             }
         };
-        add(now, 1.0);
-        add(then, -1.0);
+        add(now, then, 1.0);
+        add(then, now, -1.0);
     }
     changes
+}
+
+impl RootTime {
+    /// The variance of the mean of such times in a sample as large as that of `root`, ms^2.
+    fn variance_in(&self, root: &OfRoot) -> f64 {
+        self.spread / root.draws_beside_one.max(1.0)
+    }
 }
 
 fn total(by_root: &ByRoot) -> f64 {
