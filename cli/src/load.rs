@@ -118,7 +118,7 @@ fn input(
     let folded_names = args.naming.folds().then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names)
-        .of_sample(recording.is_weighted());
+        .of_sample(recording);
     input.check(args.reading.bounds.strict, is_empty)?;
     Ok(input)
 }

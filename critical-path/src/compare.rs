@@ -8,9 +8,9 @@
 //! the difference is due to the mix of roots.
 //!
 //! Its error is that of two independent samples. Of few traces with large weights, all may spend no
-//! time in a function, and their own variance is then 0. So in a root whose traces have weights, the
-//! variance of each recording's mean is at least the one that the other recording's times have in a
-//! sample of this effective number (a score test; C. R. Rao, 1948).
+//! time in a function, and their own variance is then 0. So in a root whose traces have weights,
+//! the variance of each recording's mean is at least the one that the other recording's times have
+//! in a sample of this effective number (a score test; C. R. Rao, 1948).
 
 use std::collections::{BTreeMap, HashMap};
 

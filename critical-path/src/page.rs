@@ -30,6 +30,8 @@ pub struct Report<'a> {
     pub percentiles: &'a [f64],
     /// The table.
     pub profile: &'a Profile,
+    /// A sentence on how to read the figures, such as of a sample whose weights are not used.
+    pub hint: Option<&'a str>,
     /// The icicle.
     pub by_path: &'a Profile,
     /// One trace with its path.
@@ -108,6 +110,7 @@ fn picture(report: &Report<'_>) -> Markup {
                 @if comparison.new_roots > 0.0 { " " (percent(comparison.new_roots)) " of the traces here have roots that do not occur there." }
             }
         }
+        @if let Some(hint) = report.hint { p { "Hint: " (hint) "." } }
         @if profile.unweighted > 0 {
             p { (whole(profile.unweighted as f64)) " traces have no weight and count as one." }
         }

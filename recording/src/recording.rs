@@ -98,6 +98,8 @@ impl Marks {
     const LONE: Self = Self(4);
     /// An event of X-Trace that a span had.
     const EVENT: Self = Self(8);
+    /// The tracestate contains a sampling threshold.
+    const THRESHOLD: Self = Self(16);
 
     fn set_if(self, mark: Self, is_set: bool) -> Self {
         Self(if is_set { self.0 | mark.0 } else { self.0 & !mark.0 })
@@ -294,6 +296,14 @@ impl Recording {
     /// tracestates were not kept. Some traces then represent several.
     pub fn is_weighted(&self) -> bool {
         self.is_weighted
+    }
+
+    /// The number of traces of which a span's tracestate contains a sampling threshold (`ot=th`),
+    /// 0 included, even if tracestates were not kept.
+    pub fn traces_with_threshold(&self) -> usize {
+        let has = |index: &u32| self.spans[*index as usize].marks.has(Marks::THRESHOLD);
+        let spans = |trace: &TraceRow| &self.order[trace.first as usize..][..trace.len as usize];
+        self.traces.iter().filter(|trace| spans(trace).iter().any(has)).count()
     }
 
     /// The problems of the input and its traces.

@@ -255,6 +255,10 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     refuse_weightless(&found.profile, "all traces")?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
+    let hint = match args.weights {
+        true => None,
+        false => loaded.input.sample_hint("all traffic from them"),
+    };
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
     // Print the table before a failed file ends the command, because it is worth more.
     let mut late = found.late.take();
@@ -272,6 +276,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             rule: args.rule.name(),
             percentiles: &args.percentiles,
             profile: &found.profile,
+            hint: hint.as_deref(),
             by_path,
             lanes: found.lanes.as_ref(),
             speedup: found.speedup.as_ref(),
@@ -319,8 +324,17 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     if let (Some(comparison), Some((other, _))) = (&comparison, &compared) {
         text.push_str(&render::comparison(args, other, comparison));
     }
-    text.push_str(&render::notes(args, &found.profile, loaded.recording.is_weighted()));
-    if let Some((other, profile)) = &compared {
+    text.push_str(&render::notes(&found.profile));
+    text.extend(hint.map(|hint| format!("hint: {hint}\n")));
+    // Beside a sample, a recording without any weight is one of all traces.
+    let is_whole = |own: &Input, other: &Input| !own.is_sample() && other.is_sample();
+    let other = compared.as_ref().map(|(other, _)| other);
+    if !other.is_some_and(|other| is_whole(&loaded.input, other)) {
+        text += &render::unweighted(args, &found.profile, "");
+    }
+    if let Some((other, profile)) = &compared
+        && !is_whole(other, &loaded.input)
+    {
         text += &render::unweighted(args, profile, &format!(" of {}", escaped(&other.paths().join(", "))));
     }
     text.push_str(&loaded.input.footing());

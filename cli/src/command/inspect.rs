@@ -140,13 +140,12 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     ));
     more(&mut text, functions - inspection.functions.len(), "function");
     text.push_str(&loaded.input.footing());
-    if loaded.input.is_sample() {
-        text.push_str(
-            "hint: these traces have weights (ot=th), so the tables are of what was kept; --weights estimates the calls \
-             of each root\n",
-        );
+    if let Some(hint) = loaded.input.sample_hint("the calls of each root") {
+        let _ = writeln!(text, "hint: {hint}");
     }
-    let _ = writeln!(text, "Where the time goes: astracer critical-path {}", loaded.input.arguments());
+    let weights = if loaded.input.is_sample() { " --weights" } else { "" };
+    let _ =
+        writeln!(text, "Where the time goes: astracer critical-path {}{weights}", loaded.input.arguments());
     output::report(&text)
 }
 

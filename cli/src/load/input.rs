@@ -27,6 +27,11 @@ const LOGS_SHOWN: usize = 10;
 /// The longest list of paths that is shown in full, in bytes.
 const PATHS_SHOWN: usize = 120;
 
+/// "2 of 3".
+fn part([some, all]: [u64; 2]) -> String {
+    format!("{} of {}", output::count(some), output::count(all))
+}
+
 /// Advice about a log that was not recognised.
 const LAYOUT_ADVICE: &str =
     "if a file is a log, state its layout with --layout '[GLOB=]PATTERN' (docs/recordings.md)";
@@ -49,6 +54,9 @@ pub(crate) struct Input {
     log_traces: Option<LogTraces>,
     /// Whether traces have weights (`ot=th`), so that what was kept is not the traffic.
     is_sample: bool,
+    /// If only some traces have a weight, their number and that of all.
+    #[serde(skip)]
+    some_weighted: Option<[u64; 2]>,
 }
 
 /// The log records that were read beside traces.
@@ -257,6 +265,7 @@ impl Input {
             reads_logs: false,
             log_zone: logs::Zone::default().to_string(),
             is_sample: false,
+            some_weighted: None,
             log_traces: None,
         }
     }
@@ -484,8 +493,13 @@ impl Input {
     }
 
     /// The same with whether traces have weights.
-    pub(super) fn of_sample(self, is_sample: bool) -> Self {
-        Self { is_sample, ..self }
+    pub(super) fn of_sample(self, recording: &Recording) -> Self {
+        let counts = [recording.traces_with_threshold(), recording.trace_count()].map(|count| count as u64);
+        Self {
+            is_sample: recording.is_weighted(),
+            some_weighted: (counts[0] < counts[1]).then_some(counts),
+            ..self
+        }
     }
 
     /// Whether traces have weights.
@@ -493,11 +507,36 @@ impl Input {
         self.is_sample
     }
 
-    /// A warning for commands that need all traces and count each once.
+    /// Whether all traces have weights, so that this is certainly a sample.
+    pub(crate) fn is_all_weighted(&self) -> bool {
+        self.is_sample && self.some_weighted.is_none()
+    }
+
+    /// A warning for commands that need all traces and count each once. If some traces have no
+    /// weight, everything may have been exported.
     pub(crate) fn sample_warning(&self) -> Option<String> {
-        let says = "the recording is itself a sample with weights (ot=th), and each of its traces counts once here; use a \
-                    recording of all traces";
-        self.is_sample.then(|| says.to_owned())
+        let says = match self.some_weighted {
+            None => "the recording is itself a sample with weights (ot=th), and each of its traces counts once here; use a \
+                     recording of all traces"
+                .to_owned(),
+            Some(counts) => format!(
+                "{} traces have weights (ot=th), and each trace counts once here; if the recording is a sample, use one of \
+                 all traces",
+                part(counts)
+            ),
+        };
+        self.is_sample.then_some(says)
+    }
+
+    /// A hint for commands that have `--weights`, which estimates `what`.
+    pub(crate) fn sample_hint(&self, what: &str) -> Option<String> {
+        let says = match self.some_weighted {
+            None => "these traces have weights (ot=th), so the figures are of what was kept;".to_owned(),
+            Some(counts) => {
+                format!("{} traces have weights (ot=th); if the recording is a sample,", part(counts))
+            }
+        };
+        self.is_sample.then(|| format!("{says} --weights estimates {what}"))
     }
 
     /// Lines at the end of a report: folded names, skipped files, and problems with examples.

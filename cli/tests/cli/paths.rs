@@ -193,7 +193,14 @@ fn unused_and_missing_weights_are_reported() {
         assert_eq!(weighed(&[]).contains("which represent"), recorded, "{state}");
         let other = folder.file("other.json", &request(""));
         let of_other = format!("warning: 1 trace of {other} without a weight (ot=th)");
-        assert!(weighed(&["--compare", &other]).contains(&of_other), "{state}");
+        // Beside a sample, a recording without weights is one of all traces.
+        assert_eq!(weighed(&["--compare", &other]).contains(&of_other), !recorded, "{state}");
+        let page = folder.join("w.html");
+        success(&run(&["critical-path", &file, "--html", &page]));
+        let page = std::fs::read_to_string(page).unwrap();
+        assert_eq!(page.contains("estimates all traffic"), recorded, "{state}");
+        let inspected = crate::unwrapped(&success(&run(&["inspect", &file])));
+        assert_eq!(inspected.contains(&format!("critical-path {file} --weights")), recorded, "{inspected}");
         assert_eq!(told(&["inspect", &file]), recorded, "{state}");
         assert_eq!(json(&["critical-path", &file, "--json"])["weights_recorded"], recorded, "{state}");
     }

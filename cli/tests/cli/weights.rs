@@ -49,7 +49,34 @@ fn the_hint_at_weights_is_for_samples() {
     for (threshold, is_sample) in [("th:c", true), ("th:0", false), ("th:00", false), ("th:01", true)] {
         fs::write(&path, KEPT.replace("th:c", threshold)).unwrap();
         let text = success(&run(&["inspect", path.to_str().unwrap()]));
-        assert_eq!(text.contains("these traces have weights"), is_sample, "{threshold}: {text}");
+        assert_eq!(text.contains("traces have weights (ot=th)"), is_sample, "{threshold}: {text}");
+    }
+}
+
+/// A recording in which only some traces have a weight may have all traces: a service may export
+/// what it drops, too. Only if all traces have one, it is certainly a sample.
+#[test]
+fn some_traces_with_weights_are_not_called_a_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, file) = (folder.path().join("kept.json"), folder.path().join("p.toml"));
+    fs::write(&file, "version = 6\n[ratio]\nprobability = 0.5\n[recorded]\nkept = 0.001\n").unwrap();
+    let (path, file) = (path.to_str().unwrap(), file.to_str().unwrap());
+    let some = KEPT.lines().take(6).collect::<Vec<_>>().join("\n");
+    let end = |spans: &str| format!("{}\n]}}]}}]}}", spans.trim_end().trim_end_matches(','));
+    let whole = KEPT.lines().take(5).collect::<Vec<_>>().join("\n");
+    let sample = "warning: the recording is itself a sample with weights (ot=th)";
+    for (spans, warning) in
+        [(end(&some), "warning: 3 of 4 traces have weights (ot=th)"), (end(&whole), sample)]
+    {
+        fs::write(path, spans).unwrap();
+        for command in
+            [&["evaluate", path, "--sampler", "ratio:0.5"][..], &["inspect", path, "--parameters", file]]
+        {
+            let text = crate::unwrapped(&success(&run(command)));
+            assert!(text.contains(warning), "{command:?}: {text}");
+            let advises = text.contains("tune on this recording");
+            assert!(!advises || warning != sample, "{command:?}: {text}");
+        }
     }
 }
 

@@ -184,6 +184,7 @@ fn drawn(profile: &Profile, lanes: &Lanes) -> String {
         rule: "last",
         percentiles: &[50.0],
         profile,
+        hint: Some(NASTY),
         by_path: profile,
         lanes: Some(lanes),
         speedup: None,

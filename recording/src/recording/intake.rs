@@ -231,7 +231,11 @@ impl<'c> Intake<'c> {
         let name = self.name(&span.name);
         let node = self.recording.nodes.of(&span.resource, &mut self.recording.services);
         self.documents.span(span.trace_id);
+        let threshold = threshold(&span.trace_state);
+        self.recording.is_weighted |=
+            threshold.is_some_and(|digits| digits.bytes().any(|digit| digit != b'0'));
         let marks = marks
+            .set_if(Marks::THRESHOLD, threshold.is_some())
             .set_if(Marks::SHARED, span.shared)
             .set_if(Marks::FOLLOWS, span.follows)
             .set_if(Marks::LONE, span.start.is_none() && span.lone_duration.is_some());
@@ -263,9 +267,6 @@ impl<'c> Intake<'c> {
         if !self.recording.labels.is_empty() {
             let label = self.label(&span);
             self.recording.span_labels.push(label);
-        }
-        if !self.recording.is_weighted && is_weighted(&span.trace_state) {
-            self.recording.is_weighted = true;
         }
         if self.keep.trace_states {
             let symbol = self.recording.trace_states.intern(&span.trace_state);
@@ -310,13 +311,10 @@ impl<'c> Intake<'c> {
     }
 }
 
-/// True if the tracestate's member `ot` has a field `th` other than 0.
-fn is_weighted(trace_state: &str) -> bool {
+/// The digits of the field `th` of the tracestate's member `ot`.
+fn threshold(trace_state: &str) -> Option<&str> {
     let member = trace_state.split(',').find_map(|member| member.trim().strip_prefix("ot="));
-    let mut fields = member.into_iter().flat_map(|member| member.split(';'));
-    fields.any(|field| {
-        field.strip_prefix("th:").is_some_and(|digits| digits.bytes().any(|digit| digit != b'0'))
-    })
+    member?.split(';').find_map(|field| field.strip_prefix("th:"))
 }
 
 /// A text, a number or a boolean.

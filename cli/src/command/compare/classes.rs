@@ -378,8 +378,8 @@ pub(super) fn slowest(share: f64, mut instances: Vec<(u64, f64)>) -> u64 {
 mod tests {
     use super::*;
 
-    /// By weight there are 100 traces. The slowest 3 % are three of weight 1; 10 % are those and most of
-    /// the seven that one of weight 7 stands for. By number, 10 % would be a single one.
+    /// By weight there are 100 traces. The slowest 3 % are three of weight 1; 10 % are those and
+    /// most of the seven that one of weight 7 stands for. By number, 10 % would be a single one.
     #[test]
     fn the_slowest_share_is_by_weight() {
         let mut all: Vec<(u64, f64)> = (0..9).map(|ns| (ns, 10.0)).collect();

@@ -170,8 +170,8 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     text + "\n"
 }
 
-/// Notes below the tables: corrected clocks, weights, and oddities of the recording.
-pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bool) -> String {
+/// Notes below the tables: corrected clocks and oddities of the recording.
+pub(super) fn notes(profile: &Profile) -> String {
     let fitting = &profile.fitting;
     let mut text = String::new();
     let part = |ms: f64| if profile.total_ms > 0.0 { ms / profile.total_ms * 100.0 } else { 0.0 };
@@ -210,10 +210,7 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
             "ignored: {missing} that close a cycle or start at an event that was not recorded"
         );
     }
-    if !args.weights && weights_recorded {
-        text.push_str("hint: these traces have weights (ot=th); --weights estimates all traffic from them\n");
-    }
-    text + &unweighted(args, profile, "")
+    text
 }
 
 /// A warning about traces without a weight, which `--weights` counts once. `of` names their

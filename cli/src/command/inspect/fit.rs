@@ -35,7 +35,8 @@ pub(super) fn run(source: &Source, file: &Path, json: bool, stop: Stop<'_>) -> R
     let fit = Fit::new(&workload, &parameters, stop);
     interrupt::answer_at_once(stop)?;
     let fit = fit.ok_or_else(|| Failure::Job("the recording has no traces to compare with".to_owned()))?;
-    let problem = fit.problem();
+    // A sample has another size, and is nothing to tune on.
+    let problem = fit.problem().filter(|_| !loaded.input.is_all_weighted());
     if json {
         let parameters = output::shown(file);
         return output::print_json(&Report { input: &loaded.input, parameters, fit: &fit, problem });
@@ -60,11 +61,13 @@ pub(super) fn run(source: &Source, file: &Path, json: bool, stop: Stop<'_>) -> R
             output::percent(fit.kept)
         ),
     };
+    let sample = loaded.input.sample_warning();
     text += &match problem {
         Some(problem) => format!("warning: {problem}\n"),
-        None if fit.size().is_some() => "Keys and size fit.\n".to_owned(),
+        None if fit.size().is_some() && sample.is_none() => "Keys and size fit.\n".to_owned(),
         None => String::new(),
     };
+    text.extend(sample.map(|warning| format!("warning: {warning}\n")));
     text += &loaded.input.footing();
     output::report(&output::prose(&text))
 }
