@@ -426,24 +426,25 @@ fn metric(metric: &Metric, recording: &Recording, trace: TraceView<'_>) -> f64 {
     }
 }
 
-/// The services that several files of HTrace share. Each of its files is written by one process, so
-/// they are different nodes of one service (HDFS's DataNodes). Other formats name nodes themselves,
-/// or cut files by time.
+/// The services that several files of HTrace share in each run. Each of its files is written by one
+/// process, so they are different nodes of one service (HDFS's DataNodes). Other formats name nodes
+/// themselves, or cut files by time. If a run has the service in one file or in another format, as
+/// after a conversion, its nodes are not known, and the file's name would be the difference.
 fn shared_services(chosen: &[Chosen<'_>]) -> HashSet<String> {
-    let mut files: HashMap<&str, HashSet<(u32, &str)>> = HashMap::new();
+    let mut files: HashMap<&str, HashMap<u32, HashSet<Option<&str>>>> = HashMap::new();
     let mut seen: HashSet<(u32, Symbol, *const u8), RandomState> = HashSet::default();
     for one in chosen {
-        for span in one.trace.spans().filter(|span| span.format() == Some(Format::HTrace)) {
+        for span in one.trace.spans() {
             // Texts are compared once for each service and file.
             if seen.insert((one.run, span.service_symbol(), span.file().as_ptr())) {
-                files.entry(span.service()).or_default().insert((one.run, span.file()));
+                let file = (span.format() == Some(Format::HTrace)).then(|| span.file());
+                files.entry(span.service()).or_default().entry(one.run).or_default().insert(file);
             }
         }
     }
-    let is_shared = |files: &HashSet<(u32, &str)>| {
-        files.iter().any(|(run, _)| files.iter().filter(|(other, _)| run == other).count() > 1)
-    };
-    files.into_iter().filter(|(_, files)| is_shared(files)).map(|(service, _)| service.to_owned()).collect()
+    let has_nodes = |files: &HashSet<Option<&str>>| files.len() > 1 && !files.contains(&None);
+    let is_shared = |runs: &HashMap<u32, HashSet<Option<&str>>>| runs.values().all(has_nodes);
+    files.into_iter().filter(|(_, runs)| is_shared(runs)).map(|(service, _)| service.to_owned()).collect()
 }
 
 /// The name of a file without folders and extensions.

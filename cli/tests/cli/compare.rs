@@ -335,3 +335,41 @@ fn a_chance_of_1_to_5_percent_is_no_certainty() {
         assert_eq!(json["unsure"], 1 - significant);
     }
 }
+
+/// Two nodes of a service write a file of HTrace each. In a converted recording, as --kept-out
+/// writes, all spans are in one file: its name is no node.
+#[test]
+fn the_name_of_a_converted_file_is_no_node() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |run: &str, first: u64| {
+        let run = folder.path().join(run);
+        std::fs::create_dir(&run).expect("a folder");
+        for node in 0..2 {
+            let span = |id: u64| {
+                let begin = id * 1_000;
+                let end = begin + 5 + id % 7;
+                format!(
+                    r#"{{"a":"{id:016x}{id:016x}","b":{begin},"e":{end},"d":"read","r":"DataNode","p":[]}}"#
+                )
+            };
+            let ids = (0..60).filter(|id| id % 2 == node).map(|id| first + id);
+            let lines: Vec<String> = ids.map(span).collect();
+            std::fs::write(run.join(format!("dn{node}.json")), lines.join("\n")).expect("written");
+        }
+        run.to_str().expect("UTF-8").to_owned()
+    };
+    let (good, bad) = (write("good", 1), write("bad", 1_000));
+    let converted = folder.path().join("kept.json");
+    let converted = converted.to_str().expect("UTF-8");
+    assert!(run(&["convert", &bad, converted, "--to", "otlp-json"]).status.success());
+    let variables = |bad: &str| {
+        let found = comparison(&[&good, bad, "--assume-runs"]);
+        let tests = found["tests"].as_array().expect("tests").clone();
+        tests.iter().map(|test| test[1].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let of = |names: &[String], text: &str| names.iter().any(|name| name.contains(text));
+    let nodes = variables(&bad);
+    assert!(of(&nodes, "dn1 DataNode read"), "{nodes:?}");
+    let files = variables(converted);
+    assert!(of(&files, "DataNode read") && !of(&files, "dn1") && !of(&files, "kept"), "{files:?}");
+}
