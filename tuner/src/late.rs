@@ -44,6 +44,9 @@ impl fmt::Display for Late {
             .strata
             .probabilities()
             .fold((0, 0), |(keys, strata), (_, of_key)| (keys + 1, strata + of_key.len()));
-        write!(f, ";{strata} strata of {keys} keys")
+        match strata {
+            0 => f.write_str(";no strata in the file"),
+            _ => write!(f, ";{strata} strata of {keys} keys"),
+        }
     }
 }

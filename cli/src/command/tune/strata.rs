@@ -27,7 +27,8 @@ use crate::outputs::Output;
 use crate::progress::Progress as Bar;
 use crate::source::Source;
 
-/// Strata are proposed if they have at most this share of the dist/entropy of what was found.
+/// Strata are written if on the whole recording they have at most this share of the dist/entropy of
+/// what was found.
 const WORTH: f64 = 0.9;
 /// Replays on each recording of `--validate`.
 const REPLAYS: usize = 48;
@@ -224,21 +225,24 @@ pub(super) fn is_free(args: &Tune) -> bool {
 }
 
 /// Strata, if nothing but the default is asked for, if recording all traces costs little, and if
-/// they are better by a tenth than the sampler that was found, on halves of the time that neither
-/// was tuned on. Both are by weights.
+/// they are better than the sampler that was found: on halves of the time that neither was tuned
+/// on, and by a tenth on the whole recording. Both are by weights.
 fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar: &Bar) -> Choice {
     if !is_free(args) || args.strata.no_late || !tuning.feasible {
         return Choice::Untried;
     }
     let is_share = tuning.sampler_name() == "ratio";
     let found = tuning.later.as_ref().filter(|_| !is_share).map_or(1.0, |later| later.ratio);
-    // Few kept traces leave the ratio open: then its whole interval must be that low.
+    // Few kept traces leave the ratio open: then the end of its interval must be a tenth lower.
     let is_few = workload.arrivals().len() as f64 * args.size_max < KEPT_MIN;
-    let decides = |later: &Later| if is_few { later.interval[1] } else { later.ratio };
+    let is_worse = |later: &Later| match is_few {
+        true => later.interval[1] > WORTH * found,
+        false => later.ratio > found,
+    };
     // The trial has few replays, so it rules out only what is clear.
     let later = match try_strata(workload, args.size_max, (args.seed, args.random), stop) {
         None => return Choice::Untried,
-        Some(later) if later.ratio > found => return Choice::Worse(Tried { later, here: None }),
+        Some(later) if WORTH * later.ratio > found => return Choice::Worse(Tried { later, here: None }),
         Some(later) => later,
     };
     // Without strata there is the sampler, whatever the reason.
@@ -246,7 +250,7 @@ fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar
         return Choice::Untried;
     };
     let later = strata.tuning.later.clone().unwrap_or(later);
-    if decides(&later) > WORTH * found {
+    if is_worse(&later) {
         return Choice::Worse(Tried { later, here: None });
     }
     let here = strata.tuning.replayed.by_weights().mean;

@@ -26,7 +26,7 @@ impl Tried {
                 let [low, high] = self.later.interval;
                 format!(
                     "Deciding by outcome (--late): {:.2} of an equal share on halves ({low:.2} to {high:.2}), which \
-                     is not a tenth better.\n",
+                     is not better.\n",
                     self.later.ratio
                 )
             }
