@@ -270,8 +270,14 @@ impl Sum {
         }
         let mut together = *good;
         together.merge(bad);
-        let inverse: f64 = both.iter().map(|moments| 1.0 / moments.effective()).sum();
-        self.together += share * share * together.deviation().powi(2) * inverse;
+        let numbers = both.map(Moments::effective);
+        let is_equal = together.effective() == together.n() as f64;
+        let variance = match is_equal {
+            true => together.deviation().powi(2) * numbers.iter().map(|n| 1.0 / n).sum::<f64>(),
+            // The same of effective numbers without variance within the groups.
+            false => (good.mean() - bad.mean()).powi(2) / (numbers[0] + numbers[1] - 1.0),
+        };
+        self.together += share * share * variance;
         self.together_df += together.effective() - 1.0;
     }
 
@@ -336,9 +342,12 @@ mod tests {
         assert!(welch(&of(&[1.0, 1.0]), &of(&[2.0, 3.0])).is_some());
     }
 
+    /// The number of a group's instances, and the weight of each.
+    type Weighted = (u64, fn(u64) -> f64);
+
     /// The outcome of the count of an event, which `has` tells for (group, number) of instances of
     /// these weights.
-    fn counts(of: [(u64, fn(u64) -> f64); 2], has: fn(usize, u64) -> bool) -> Outcome {
+    fn counts(of: [Weighted; 2], has: fn(usize, u64) -> bool) -> Outcome {
         let mut lines = String::new();
         let mut parts = Vec::new();
         for (group, (n, weight)) in of.into_iter().enumerate() {
@@ -360,15 +369,17 @@ mod tests {
     /// -.740.
     #[test]
     fn few_traces_of_large_weight_are_not_certain() {
-        let weights: [(u64, fn(u64) -> f64); 2] =
-            [(40, |number| if number < 30 { 80.0 } else { 1.0 }), (2_500, |_| 1.0)];
+        let weights: [Weighted; 2] = [(40, |number| if number < 30 { 80.0 } else { 1.0 }), (2_500, |_| 1.0)];
         let test = counts(weights, |group, number| group == 1 && number < 45).test().expect("tested");
         assert!((test.t + 0.740).abs() < 1e-3, "{}", test.t);
         // 96 % of them against none: a difference.
         let test = counts(weights, |group, number| group == 1 && number < 2_400).test().expect("tested");
         assert!(test.p < 1e-9, "{}", test.p);
+        // All of them against none: t² is the effective number 2,410² / 192,010 + 2,500, less one.
+        let test = counts(weights, |group, _| group == 1).test().expect("tested");
+        assert!((test.t * test.t - 2_529.25).abs() < 0.01, "{}", test.t);
         // Means of equal counts may differ by rounding.
-        let thirds: [(u64, fn(u64) -> f64); 2] =
+        let thirds: [Weighted; 2] =
             [(40, |number| 1.0 / (number + 1) as f64), (300, |number| (number + 1) as f64 / 3.0)];
         assert_eq!(counts(thirds, |_, _| true).test(), None);
     }
