@@ -46,8 +46,8 @@ pub(crate) struct StrataArgs {
     ])]
     pub(crate) late: bool,
 
-    /// Decide when a trace starts, even if deciding at its end is a tenth better on unseen time and
-    /// costs little, in which case that is what is written by default.
+    /// Decide when a trace starts, even if deciding at its end is a tenth better, no worse on
+    /// unseen time, and costs little, in which case that is what is written by default.
     // clap passes over `requires` where the required option conflicts with another.
     #[arg(long, conflicts_with_all = ["late", "record", "kinds"])]
     pub(crate) no_late: bool,
