@@ -12,7 +12,7 @@ pub struct RecordedTrace<'a> {
     pub key: &'a str,
     /// Its stratum.
     pub stratum: Stratum,
-    /// The threshold with which it was recorded: [`Strata::recorded`].
+    /// The threshold with which it was recorded: [`Strata::recorded`](super::Strata::recorded).
     pub recorded: Threshold,
     /// Its bytes.
     pub bytes: u64,
