@@ -6,7 +6,7 @@
 //! degrees of freedom by Satterthwaite. With a single type these are Welch's formulas.
 //!
 //! If weights differ within a group, the variance of its mean is at least the one that the other
-//! group's values imply ([`super::unseen`]).
+//! group's values imply (`unseen.rs`).
 //!
 //! Groups are classes, runs or windows of time, so one pass over the sample serves several
 //! comparisons.
