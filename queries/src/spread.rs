@@ -29,7 +29,7 @@ pub(crate) struct Spread {
     third: [FloatSum; 4],
     /// The largest part of one trace in the variance of s, and in that of n.
     most: [f64; 2],
-    /// The sum of s over what was seen, without traces of weight 0: others stand for them.
+    /// The sum of s over what was seen, whatever it stands for.
     seen: FloatSum,
     /// Traces that stand for others, too.
     traces: u64,
@@ -45,8 +45,8 @@ impl Spread {
     /// variance is the sum of (v w - max(v, w)) x y over pairs of them. A trace kept with
     /// probability 1/w adds w (w - 1) (w - 2) x^3 to the third moment.
     pub(crate) fn add(&mut self, parts: impl Iterator<Item = (f64, (f64, f64))> + Clone) {
-        let parts = parts.filter(|(weight, _)| *weight > 0.0);
         parts.clone().for_each(|(_, (s, _))| self.seen.add(s));
+        let parts = parts.filter(|(weight, _)| *weight > 0.0);
         let largest = parts.clone().map(|(weight, _)| weight).fold(0.0, f64::max);
         let (mut own, mut s, mut n) = ([0.0; 2], 0.0, 0.0);
         for (weight, (of_s, of_n)) in parts.clone() {
@@ -98,11 +98,12 @@ impl Spread {
         self.most[part] > variance / 3.0 && variance > 0.0
     }
 
-    /// The error of a count, which is at least what was seen.
+    /// The error of a count, which is at least what was seen. An estimate may be below that, if
+    /// traces of weight 0 were seen; the interval then begins at the estimate.
     pub(crate) fn of_count(&self, count: f64) -> Estimate {
         let Estimate { error, low, high, is_of_one } = self.of_sum(count);
         let seen = self.seen.total();
-        Estimate { error, low: Some(low.unwrap_or(seen).max(seen)), high, is_of_one }
+        Estimate { error, low: Some(low.unwrap_or(seen).max(seen).min(count)), high, is_of_one }
     }
 
     /// The error of a sum.
@@ -220,7 +221,7 @@ mod tests {
             // Most probably all were seen.
             assert!(weight > 1.01 || low <= f64::from(count) + 1e-9, "{estimate:?}");
         }
-        // Traces that were kept for themselves add nothing to the estimate, nor to its ends.
+        // Traces that were kept for themselves add nothing to the estimate.
         let mut spread = Spread::default();
         (0..50).for_each(|n| spread.add([(f64::from(n % 10), (1.0, 0.0))].into_iter()));
         let sum = 5.0 * 45.0;
