@@ -188,15 +188,9 @@ fn sentences(found: &Found) -> Vec<String> {
         let [low, high] = later.interval;
         format!("{:.2} of an equal share ({low:.2} to {high:.2})", later.ratio)
     };
-    match (&tuning.later, &tuning.other_kind) {
-        (Some(own), other) => {
-            let other = other.as_ref().map_or_else(String::new, |other| {
-                let which = if tuning.by_kind { "without" } else { "with" };
-                format!("; {which} kinds of trees {:.2}", other.ratio)
-            });
-            all.push(format!("On each half, fitted on the other: {}{other}.\n", later(own)));
-        }
-        (None, _) => all.push(
+    match &tuning.later {
+        Some(own) => all.push(format!("On each half, fitted on the other: {}.\n", later(own))),
+        None => all.push(
             "Not tried on time that the strata were not fitted on: too few traces, too few of them kept, or all.\n"
                 .to_owned(),
         ),
@@ -228,6 +222,10 @@ fn sentences(found: &Found) -> Vec<String> {
             output::count(tuning.odd.traces),
             output::percent(tuning.odd.kept_by_share),
         ));
+    }
+    if let Some(other) = &tuning.other_kind {
+        let which = if tuning.by_kind { "Without" } else { "With" };
+        all.push(format!("{which} kinds of trees: {:.2} of an equal share on halves.\n", other.ratio));
     }
     for there in &found.validated {
         let name = output::escaped(&there.name).into_owned();
