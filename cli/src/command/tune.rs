@@ -405,7 +405,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         });
         let stop = stop.within(left());
         match strata::choose(args, &tuning, &workload, stop, &bar)? {
-            Choice::Strata(found, failed) => (strata, late) = (Some(*found), late.or(failed)),
+            Choice::Strata(mut found) => {
+                late = late.or(strata::validate(args, &mut found, stop));
+                strata = Some(*found);
+            }
             Choice::Worse(tried) => strata_tried = Some(tried),
             Choice::Untried => {}
         }

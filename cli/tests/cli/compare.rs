@@ -337,7 +337,7 @@ fn a_chance_of_1_to_5_percent_is_no_certainty() {
 }
 
 /// Two nodes of a service write a file of HTrace each. In a converted recording, as --kept-out
-/// writes, all spans are in one file: its name is no node.
+/// writes, all spans are in one file, whose name does not name a node.
 #[test]
 fn the_name_of_a_converted_file_is_no_node() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -139,8 +139,8 @@ pub(super) fn run(args: &Tune, out: &Output, stop: Stop<'_>) -> Result<(), Failu
 
 /// Whether the file decides by outcome.
 pub(super) enum Choice {
-    /// It has these strata, replayed on the recordings of `--validate`, and why that failed.
-    Strata(Box<Found>, Option<Failure>),
+    /// It has these strata.
+    Strata(Box<Found>),
     /// Strata were tried, and are not better.
     Worse(Tried),
     /// They were not tried.
@@ -155,16 +155,9 @@ pub(super) fn choose(
     stop: Stop<'_>,
     bar: &Bar,
 ) -> Result<Choice, Failure> {
-    let choice = match args.strata.late {
-        true => Choice::Strata(Box::new(together::fit(args, args.size_max, workload, stop, bar)?), None),
+    Ok(match args.strata.late {
+        true => Choice::Strata(Box::new(together::fit(args, args.size_max, workload, stop, bar)?)),
         false => better(args, tuning, workload, stop, bar),
-    };
-    Ok(match choice {
-        Choice::Strata(mut found, _) => {
-            let failed = validate(args, &mut found, stop);
-            Choice::Strata(found, failed)
-        }
-        other => other,
     })
 }
 
@@ -189,7 +182,7 @@ pub(super) fn text(
 }
 
 /// Replays the strata on each recording of `--validate`, until one fails.
-fn validate(args: &Tune, found: &mut Found, stop: Stop<'_>) -> Option<Failure> {
+pub(super) fn validate(args: &Tune, found: &mut Found, stop: Stop<'_>) -> Option<Failure> {
     for path in &args.validate {
         let replayed = || {
             let source = Source { paths: vec![path.clone()], ..args.source.clone() };
@@ -256,7 +249,7 @@ fn better(args: &Tune, tuning: &Tuning, workload: &Workload, stop: Stop<'_>, bar
     let here = strata.tuning.replayed.by_weights().mean;
     let head = tuning.replayed.as_ref().map(|replayed| replayed.by_weights().mean);
     match head.is_none_or(|head| here <= WORTH * head) {
-        true => Choice::Strata(Box::new(strata), None),
+        true => Choice::Strata(Box::new(strata)),
         false => Choice::Worse(Tried { later, here: Some(here) }),
     }
 }
